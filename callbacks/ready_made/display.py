@@ -140,6 +140,7 @@ def live_surface(*, at_terminals: bool = True) -> Surface | None:
         return Surface(
             lambda text: display.update({"text/plain": text}, raw=True),
             lambda: None,
+            interval_s=0.0,  # a notebook's process goes on when a run ends without `done`
             is_notebook=True,
         )
     if not at_terminals or sys.stdout is None or not sys.stdout.isatty():

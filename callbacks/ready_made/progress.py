@@ -102,8 +102,10 @@ def duration(seconds: float) -> str:
 # The same numbers, with the course of the returns and what failed.
 
 _MOST_RETURNS: Final = 10_000
-_NOT_FAULTS: Final = ("num_healthy_workers", "num_episodes_lost", "num_env_steps_lost")
-"""Parts of `fault_tolerance` that are no faults, or count those of one iteration only."""
+_NOT_FAULTS: Final = (
+    "num_healthy_workers", "num_episodes_lost", "num_env_steps_lost", "repair_time_s"
+)  # fmt: skip
+"""Parts of `fault_tolerance` that are no faults, or are of one iteration only."""
 
 
 class TrainingBlock:
@@ -274,7 +276,7 @@ class ProgressPrinter(RLlibCallback):
         problems = self._criteria.problems()
         if stream is not None and not callable(getattr(stream, "write", None)):
             problems.append(f"`stream={stream!r}` cannot be written to; expected an open text file")
-        if live not in (None, True, False):
+        if type(live) not in (bool, type(None)):  # 1 and 0 are numbers
             problems.append(f"`live={live!r}` is neither True, False nor None")
         raise_if_any("ProgressPrinter", problems)
         self._stream = stream
@@ -328,6 +330,7 @@ class ProgressPrinter(RLlibCallback):
         self._progress.show(result, elapsed_s=elapsed_s)
         if result.get("done"):
             self._progress.close()
+            atexit.unregister(self._progress.close)
             if result.get("stop_reason"):
                 self._output.write(result["stop_reason"])
 
@@ -335,15 +338,17 @@ class ProgressPrinter(RLlibCallback):
         surface = None
         if self._live is not False and self._stream is None:
             surface = live_surface(at_terminals=bool(self._live))
-        if surface is not None and not surface.is_notebook:
-            atexit.register(surface.close)  # a run that ends without `done` has hidden the cursor
-        return TrainingProgress(
+        progress = TrainingProgress(
             self._find_criteria(algorithm),
             title=type(algorithm).__name__,
             output=self._output,
             surface=surface,
             clock=self._clock,
         )
+        if surface is not None:
+            # A run that ends without `done` has its last block to draw, and has hidden the cursor.
+            atexit.register(progress.close)
+        return progress
 
     def _find_criteria(self, algorithm: AlgorithmView) -> StopCriteria:
         if self._criteria.budgets():

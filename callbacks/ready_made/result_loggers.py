@@ -121,9 +121,14 @@ class BackgroundWriter:
         """Whether a `flush` was in vain and there are still items that are not written."""
         return self._is_behind
 
-    def submit(self, item: Any) -> None:
-        """Takes an item; never waits, never raises."""
-        reason = self._take(item)
+    def submit(self, item: Any, *, has_limit: bool = True) -> None:
+        """Takes an item; never waits, never raises.
+
+        Args:
+            item: For `write`.
+            has_limit: False takes it even if `max_waiting` are waiting.
+        """
+        reason = self._take(item, has_limit=has_limit)
         if reason:
             self.lose(reason, item)
 
@@ -140,10 +145,10 @@ class BackgroundWriter:
         with self._changed:
             self._newest_lost = None
 
-    def _take(self, item: Any) -> object:
+    def _take(self, item: Any, *, has_limit: bool) -> object:
         """Takes an item, or gives the reason why not."""
         with self._changed:
-            if len(self._waiting) >= self._max_waiting:
+            if has_limit and len(self._waiting) >= self._max_waiting:
                 return f"{self._max_waiting} results are waiting already"
             if self._thread is None:
                 thread = threading.Thread(

@@ -275,7 +275,7 @@ class ServiceSender:
     def close(self) -> None:
         """Has the run of the service ended when all rows are sent; a further row opens it again."""
         if self._writer is not None:
-            self._writer.submit(None)
+            self._writer.submit(None, has_limit=False)
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
@@ -411,9 +411,16 @@ class TrackedRows:
         self.sender.forget()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Writes a row, and hands it to the service."""
-        self._rows.append(row)
-        self.sender.send(row, self.facts, self._rows.rows())
+        """Writes a row, and hands it to the service; one that says `done` ends the service's run.
+
+        The end is handed over by the same thread as the rows, so none comes after it.
+        """
+        try:
+            self._rows.append(row)
+            self.sender.send(row, self.facts, self._rows.rows())
+        finally:
+            if row.get("done"):
+                self.sender.close()
 
 
 class TrackerLogger(ResultLogger):
@@ -455,11 +462,6 @@ class TrackerLogger(ResultLogger):
         """Notes what the service is told of the run."""
         super().on_algorithm_init(algorithm=algorithm, **kwargs)
         self._tracked.facts = facts_of(algorithm, self._tracked.path)
-
-    def _on_saved(self, result: Mapping[str, Any]) -> None:
-        super()._on_saved(result)
-        if result.get("done"):
-            self._tracked.sender.close()
 
     def flush_service(self, timeout_s: float) -> bool:
         """Waits until the service has all rows, or has lost them; False if that takes longer.

@@ -211,7 +211,7 @@ def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) 
     [
         ([], "holds a list"),
         ({"algo": "PPO", "lr": 1}, "unknown key(s) lr"),
-        ({"env": "CartPole-v1", "config": 3}, "has no config"),
+        ({"env": "CartPole-v1", "config": 3}, "has config=3, which is no table"),
         ({"env": "CartPole-v1", "stop": {"days": 3}}, "unknown key(s) 'days'"),
         ({"env": "CartPole-v1", "stop": {"iterations": "many"}}, "`max_iterations='many'`"),
         ({"env": "CartPole-v1", "save": {"keep": 0, "keeep": 1}}, "'keeep' is no part of it"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import io
 import logging
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from callbacks import CallbackConfigError, EarlyStopping, ProgressPrinter, make_multi_callbacks
+from callbacks.ready_made import progress
 from callbacks.ready_made.display import LineOutput, Surface, live_surface, sparkline
 from callbacks.ready_made.progress import ProgressLines, TrainingProgress, duration
 from callbacks.ready_made.stopping import StopCriteria
@@ -266,7 +268,7 @@ def test_the_block_has_rate_time_left_the_course_of_returns_and_faults(
         "iter    2 │        200 steps │      50 steps/s │ return   30.0 │     10 episodes │ 0:04 │ "
         "ETA 0:20",
         "returns  ▁█  best 30.0 at iteration 2",
-        "faults   remote worker restarts 3, repair time s 0.5, episodes lost 4",
+        "faults   remote worker restarts 3, episodes lost 4",
     ]
     assert "faults   none" in texts[0]
     monkeypatch.setenv("COLUMNS", "41")
@@ -337,9 +339,8 @@ def test_a_notebook_updates_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
         sys.modules, "IPython", cast(Any, SimpleNamespace(get_ipython=ZMQInteractiveShell))
     )
     monkeypatch.setitem(sys.modules, "IPython.display", cast(Any, SimpleNamespace(display=display)))
-    clock = iter([float(number) for number in range(99)])
-    algorithm = SteeredAlgorithm(ProgressPrinter(max_iterations=3, clock=lambda: next(clock)))
-    algorithm.tell_returns([1.0, 2.0, 3.0])
+    algorithm = SteeredAlgorithm(ProgressPrinter(max_iterations=3, clock=lambda: 0.0))
+    algorithm.tell_returns([1.0, 2.0, 3.0])  # fast, and none says `done`
     assert len(shown_cells) == 1
     assert len(updates) == 3
     assert "returns  ▁▅█" in updates[-1]
@@ -361,3 +362,27 @@ def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(
     monkeypatch.setattr(sys, "stdout", lines)
     SteeredAlgorithm(ProgressPrinter()).tell_returns([1.0])
     assert lines.getvalue().startswith("iter    1 │"), "lines, unless it is asked to"
+
+
+def test_what_is_not_drawn_yet_is_drawn_at_the_end_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen, at_exit = Screen(), list[Any]()
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(atexit, "unregister", at_exit.remove)
+    monkeypatch.setattr(progress, "live_surface", lambda **_: screen.surface)
+    algorithm = SteeredAlgorithm(ProgressPrinter(live=True, clock=lambda: 0.0))
+    algorithm.tell_returns([1.0, 2.0, 3.0])
+    assert len(screen.texts) == 1
+    (close,) = at_exit
+    close()
+    assert screen.texts[-1].splitlines()[1].startswith("iter    3")
+    assert screen.is_closed
+    algorithm.tell(result_of(4) | {"done": True})
+    assert at_exit == []
+
+
+@pytest.mark.parametrize("live", [0, 1, 1.0, "yes"])
+def test_live_is_a_truth_value_or_none(live: Any) -> None:
+    with pytest.raises(CallbackConfigError, match="live"):
+        ProgressPrinter(live=live)

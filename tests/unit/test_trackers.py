@@ -202,6 +202,19 @@ def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(
     assert len(store.runs) == 1
 
 
+def test_the_end_of_a_run_follows_its_last_row_even_into_a_full_queue(
+    store: Store, tmp_path: Path
+) -> None:
+    store.answers.clear()
+    sink = TrackedRows(Service(store), tmp_path / "t", max_waiting=1)
+    sink.append(row(1, done=True))
+    store.answers.set()
+    assert sink.sender.flush(10)
+    assert sent(store) == [[100]]
+    assert store.events == ["open", "close"]
+    assert sink.sender.num_lost == 0
+
+
 def test_a_tracker_is_copied_and_pickled_without_its_thread(store: Store, tmp_path: Path) -> None:
     logger = TrackerLogger(Service(store), tmp_path / "t")
     algorithm = SteeredAlgorithm(logger)

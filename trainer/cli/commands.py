@@ -310,7 +310,8 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
     words = [name for name in ("env", "algo") if getattr(arguments, name) is not None]
     require_code(experiment, [*words, *settings], arguments.config)
     given = experiment.config
-    if given is not None and arguments.algo is None:
+    if given is not None:
+        _require_same_algorithm(given, arguments)
         config = given.copy(copy_frozen=False)
     else:
         name = arguments.algo or experiment.algo or _DEFAULT_ALGORITHM
@@ -324,6 +325,15 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
             "--config."
         )
     return config, {**experiment.settings, **settings}
+
+
+def _require_same_algorithm(given: AlgorithmConfig, arguments: argparse.Namespace) -> None:
+    """Raises if `--algo` names another algorithm than that of the config object of `--config`."""
+    if arguments.algo is not None and algorithm_class(arguments.algo) is not given.algo_class:
+        raise ConfigError(
+            f"--config {arguments.config} holds a {type(given).__name__}, and --algo says "
+            f"{arguments.algo}; a config object is of one algorithm. Leave one out."
+        )
 
 
 def _run(

@@ -145,39 +145,84 @@ def _of_module(module: ModuleType, name: str) -> Experiment:
     found = getattr(module, "config", None)
     if found is None:
         raise ConfigError(f"--config {name} defines no `config`. {_SHAPE}")
-    stop = getattr(module, "stop", {})
+    names = ("algo", "env", "stop", "save")
+    beside: dict[str, Any] = {key: getattr(module, key) for key in names if hasattr(module, key)}
     if isinstance(found, Mapping):
-        values = {key: getattr(module, key) for key in ("algo", "env") if hasattr(module, key)}
-        if not found.keys() & {"config", "stop", "run", "algo"}:
-            found = {**values, "config": found, "stop": stop}
-        return _of_dict(dict(found), name, is_code=True)
-    return Experiment(config=config_of(found, name=name), stops=_stops(stop, name))
+        values = _unwrapped(dict(found))
+        if not values.keys() & {"config", "stop", "run", "algo"}:
+            values = {"config": values}
+        for key in beside.keys() & values.keys():
+            values[key] = _the_one((key, beside[key]), (f"config[{key!r}]", values[key]), name)
+        return _of_dict({**beside, **values}, name, is_code=True)
+    given = config_of(found, name=name)
+    _refuse_beside(given, beside, name)
+    tables = {key: value for key, value in beside.items() if key in ("stop", "save")}
+    return dataclasses.replace(_of_dict(tables, name, is_code=True), config=given)
+
+
+def _refuse_beside(given: AlgorithmConfig, beside: Mapping[str, Any], name: str) -> None:
+    """Raises if `algo` or `env` beside a config object says something else than the object."""
+    algo, env = beside.get("algo"), beside.get("env")
+    wrong = []
+    if isinstance(algo, str) and algorithm_class(algo) is not given.algo_class:
+        wrong.append(f"algo={algo!r}")
+    if isinstance(env, str) and env != given.env:
+        wrong.append(f"env={env!r}")
+    if wrong:
+        raise ConfigError(
+            f"--config {name} has {' and '.join(wrong)} beside a {type(given).__name__} with "
+            f"env={given.env!r}; a config object says both itself. Leave it out, or write it into "
+            "the config."
+        )
+
+
+def _unwrapped(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without the name that RLlib's tuned examples have around all."""
+    if len(values) == 1:
+        (only,) = values.values()
+        if isinstance(only, dict) and only.keys() & {"run", "algo"}:
+            return dict(only)
+    return values
 
 
 def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
-    if len(values) == 1:  # RLlib's tuned examples have a name around all
-        (only,) = values.values()
-        if isinstance(only, dict) and only.keys() & {"run", "algo"}:
-            values = only
+    values = _unwrapped(values)
     unknown = sorted(map(str, values.keys() - set(_KEYS)))
-    parts = {key: values.get(key, {}) for key in ("config", "stop", "save", "code")}
+    given = {key: values.get(key) for key in ("config", "stop", "save", "code")}
+    # A key with nothing behind it is None in YAML.
+    parts: dict[str, Any] = {key: {} if part is None else part for key, part in given.items()}
     wrong = [key for key, part in parts.items() if not isinstance(part, Mapping)]
     if unknown or wrong:
-        what = f"has the unknown key(s) {', '.join(unknown)}" if unknown else f"has no {wrong[0]}"
+        what = f"has {wrong[0]}={parts[wrong[0]]!r}, which is no table" if wrong else ""
+        what = f"has the unknown key(s) {', '.join(unknown)}" if unknown else what
         raise ConfigError(f"--config {name} {what}. {_SHAPE} Settings stand in `config`.")
     _check_saving(parts["save"], name)
     settings = dict(parts["config"])
-    env = values.get("env", settings.pop("env", None))
+    inner_env = settings.pop("env", None)
+    env = _the_one(("env", values.get("env")), ("config.env", inner_env), name)
+    algo = _the_one(("algo", values.get("algo")), ("run", values.get("run")), name)
     if not is_code:
         _refuse_code({**settings, "env": env}, name)
     return Experiment(
-        algo=values.get("algo", values.get("run")),
+        algo=algo,
         env=env,
         settings=settings,
         stops=_stops(parts["stop"], name),
         saving=parts["save"],
         code={str(key): str(value) for key, value in parts["code"].items()},
     )
+
+
+def _the_one(first: tuple[str, Any], second: tuple[str, Any], name: str) -> Any:
+    """The value that is given under one of two names, or the same under both; None if neither."""
+    if first[1] is None or second[1] is None:
+        return second[1] if first[1] is None else first[1]
+    if not same_value(first[1], second[1]):
+        raise ConfigError(
+            f"--config {name} says {first[0]}={first[1]!r} and {second[0]}={second[1]!r}, which "
+            "mean the same thing and differ. Leave one out."
+        )
+    return first[1]
 
 
 def _check_saving(saving: Mapping[str, Any], name: str) -> None:

@@ -1,0 +1,85 @@
+"""Files of `--config`: every name in them counts, and what is said twice must be the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import run
+from trainer.cli.settings_file import read_experiment
+from trainer.errors import ConfigError
+
+OBJECT = """
+from trainer import PPOConfig
+config = PPOConfig().environment("CartPole-v1").training(lr=0.25)
+"""
+
+
+def test_a_config_object_of_another_algorithm_than_algo_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "object.py").write_text(OBJECT)
+    words = ["train", "--config", "object.py", "--algo", "DQN", "--stop-iterations", "1"]
+    error = run(*words, folder=tmp_path, code=1).stderr
+    assert "object.py holds a PPOConfig, and --algo says DQN" in error
+    assert "Leave one out" in error
+
+
+def test_a_config_object_counts_if_algo_names_its_algorithm(tmp_path: Path) -> None:
+    (tmp_path / "object.py").write_text(OBJECT.replace("lr=0.25", "lr=-1"))
+    words = ["train", "--config", "object.py", "--algo", "PPO", "--stop-iterations", "1"]
+    assert "lr" in run(*words, folder=tmp_path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"env": "A-v1", "config": {"env": "B-v1"}}, "env='A-v1' and config.env='B-v1'"),
+        ({"algo": "PPO", "run": "DQN"}, "algo='PPO' and run='DQN'"),
+        ({"stop": 10}, "has stop=10, which is no table"),
+    ],
+)
+def test_what_a_file_says_twice_or_as_no_table_is_refused(
+    values: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.json").write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match=expected):
+        read_experiment(str(tmp_path / "c.json"))
+
+
+def test_an_empty_key_and_the_same_said_twice_are_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    values = {"algo": "PPO", "run": "PPO", "env": "A-v1", "config": {"env": "A-v1"}, "stop": None}
+    file.write_text(json.dumps(values))
+    found = read_experiment(str(file))
+    assert (found.algo, found.env, found.stops) == ("PPO", "A-v1", {})
+
+
+def test_names_of_a_module_count_beside_a_config_that_is_wrapped(tmp_path: Path) -> None:
+    file = tmp_path / "wrapped.py"
+    text = 'algo = "DQN"\nenv = "A-v1"\nstop = {"iterations": 3}\nsave = {"keep": 2}\n'
+    file.write_text(text + 'config = {"config": {"lr": 0.5}}\n')
+    found = read_experiment(str(file))
+    assert (found.algo, found.env, found.settings) == ("DQN", "A-v1", {"lr": 0.5})
+    assert (found.stops, found.saving) == ({"stop_iterations": 3}, {"keep": 2})
+    file.write_text(text + 'config = {"algo": "PPO", "config": {}}\n')
+    with pytest.raises(ConfigError, match="algo='DQN' and config\\['algo'\\]='PPO'"):
+        read_experiment(str(file))
+
+
+@pytest.mark.parametrize("line", ['env = "A-v1"', 'algo = "DQN"'])
+def test_a_name_beside_a_config_object_that_says_otherwise_is_refused(
+    line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "object.py").write_text(f"{OBJECT}{line}\n")
+    with pytest.raises(ConfigError, match=f"{line.split()[0]}=.* beside a PPOConfig"):
+        read_experiment(str(tmp_path / "object.py"))
+
+
+def test_saving_and_the_same_names_count_beside_a_config_object(tmp_path: Path) -> None:
+    text = 'save = {"keep": 2}\nstop = {"iterations": 3}\nenv = "CartPole-v1"\nalgo = "PPO"\n'
+    (tmp_path / "object.py").write_text(OBJECT + text)
+    found = read_experiment(str(tmp_path / "object.py"))
+    assert found.config is not None
+    assert (found.stops, found.saving) == ({"stop_iterations": 3}, {"keep": 2})
