@@ -10,7 +10,7 @@ of a second, or if none answers there, Ray is asked for another actor, which tak
 are never restarted and calls never repeated by Ray: what to do is decided above, as on every
 engine.
 
-Heartbeats are asked for while a place is looked at, twice per second, and oftener where a call
+Heartbeats are asked for while a place is looked at, twice per second, and more often where a call
 may go without progress for a short time only. An actor that does not answer them is one whose
 worker makes no progress.
 """
@@ -178,7 +178,7 @@ class RayPlace:
 
     @property
     def num_heartbeats(self) -> int:
-        """Signs of progress in the call that was made last, as far as it was heard of."""
+        """Heartbeats in the call that was made last, as far as it was heard of."""
         self._look()
         return self._last.num_heartbeats if self._last.call == self._call else 0
 
