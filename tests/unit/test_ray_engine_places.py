@@ -140,3 +140,14 @@ def test_an_actor_that_a_neighbour_has_ended_is_not_asked_again(engine: Engine) 
     place.host.is_gone = True
     place.kill()
     assert (actor.asked, engine.ended) == ([], [])
+
+
+def test_a_start_does_not_use_an_actor_that_a_neighbour_has_lost(engine: Engine) -> None:
+    lost, neighbour = Actor("gone"), Actor()
+    place, beside = place_on(engine, lost), place_on(engine, neighbour)
+    assert place.host is not None
+    place.host.is_gone = True
+    place.start(b"")
+    assert lost.asked == []
+    assert place.host is beside.host  # on the machine on which it was lost
+    assert neighbour.asked == ["answers", "start"]

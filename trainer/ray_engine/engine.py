@@ -211,6 +211,8 @@ class RayPlace:
             self.kill()
         take_over = pickle.dumps(self._inherit())
         with signals_deferred():
+            if self.host is not None and self.host.is_gone:  # lost by another place that it kept
+                self._lose_host()
             if self.host is None:
                 self.host = self._engine.host_for(self, lost_on=self._lost_on)
                 self._is_placed = bool(self.host.node)
