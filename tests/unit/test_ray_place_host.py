@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
-from trainer.ray_engine.place_host import KeptPlace
+import pytest
+
+from trainer.ray_engine.place_host import KeptPlace, PlaceHost
 from trainer.runtime.local_engine import LocalEngine
 
 
@@ -75,3 +77,14 @@ def test_a_close_does_nothing_once_something_else_was_asked() -> None:
     kept.start(2, b"", None)
     kept.close(1, 1.0)
     assert process.is_running
+
+
+@pytest.mark.parametrize("private", [{}, {"_private": SimpleNamespace()}])
+def test_a_ray_without_its_private_prefix_only_loses_the_names_before_lines(
+    private: dict[str, Any],
+) -> None:
+    host: Any = PlaceHost.__new__(PlaceHost)  # the constructor asks Ray for its node
+    host._names = ["env runner 1"]
+    host._ray = SimpleNamespace(**private)
+    host._tell_name("env runner 2")
+    assert repr(host) == "env runner 1, env runner 2"

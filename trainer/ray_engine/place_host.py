@@ -272,7 +272,10 @@ class PlaceHost:
         if name in self._names:
             return
         self._names.append(name)
-        prefix = getattr(self._ray._private.ray_constants, "LOG_PREFIX_ACTOR_NAME", None)
+        # There is no public way. Where Ray has moved its own, lines go without the further names.
+        prefix = None
+        with contextlib.suppress(AttributeError):
+            prefix = self._ray._private.ray_constants.LOG_PREFIX_ACTOR_NAME
         if prefix is not None:
             for stream in (sys.stdout, sys.stderr):
                 stream.write(f"{prefix}{self!r}\n")
