@@ -10,7 +10,7 @@ of a second, or if none answers there, Ray is asked for another actor, which tak
 are never restarted and calls never repeated by Ray: what to do is decided above, as on every
 engine.
 
-Heartbeats are asked for while a place is looked at, twice per second, and oftener where a call
+Heartbeats are asked for while a place is looked at, twice per second, and more often where a call
 may go without progress for a short time only. An actor that does not answer them is one whose
 worker makes no progress.
 """
@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from trainer.errors import ConfigError, EngineError
 from trainer.ray_engine import cluster
@@ -83,6 +83,10 @@ _LAST_BITS: Final = (
     "another kind may act differently in the last bits, and episodes part."
 )
 _RESERVED_ALREADY: Final = "CREATED"
+
+Ending = Literal["ended", "gone", "stuck"]
+"""What came of asking an actor to end a worker: it did; the actor is gone, and the process ids that
+were its own may be others' by now; or it does not answer."""
 
 
 class Host:
@@ -178,7 +182,7 @@ class RayPlace:
 
     @property
     def num_heartbeats(self) -> int:
-        """Signs of progress in the call that was made last, as far as it was heard of."""
+        """Heartbeats in the call that was made last, as far as it was heard of."""
         self._look()
         return self._last.num_heartbeats if self._last.call == self._call else 0
 
@@ -207,6 +211,8 @@ class RayPlace:
             self.kill()
         take_over = pickle.dumps(self._inherit())
         with signals_deferred():
+            if self.host is not None and self.host.is_gone:  # lost by another place that it kept
+                self._lose_host()
             if self.host is None:
                 self.host = self._engine.host_for(self, lost_on=self._lost_on)
                 self._is_placed = bool(self.host.node)
@@ -390,8 +396,10 @@ class RayPlace:
                 self.host = None
             elif has_worker and not self._is_placed:
                 self._lose_host()
-            elif has_worker and not self._engine.end_worker(self.host, self.number, self._call):
-                self._lose_host(stuck=self._last)
+            elif has_worker:
+                ending = self._engine.end_worker(self.host, self.number, self._call)
+                if ending != "ended":
+                    self._lose_host(stuck=self._last if ending == "stuck" else None)
 
     def _lose_host(self, stuck: Heartbeat | None = None) -> None:
         """Ends an actor that is gone or does not answer, with all workers that it keeps."""
@@ -721,17 +729,17 @@ class RayEngine:
             self._reservations.remove(reservation)
             reservation.give_back()
 
-    def end_worker(self, host: Host, place: int, call: int) -> bool:
-        """Lets an actor end the worker of a place, and its call; whether it says at once so."""
-        if not self._ray.is_initialized():
-            return False
+    def end_worker(self, host: Host, place: int, call: int) -> Ending:
+        """Lets an actor end the worker of a place, and its call; returns what came of it."""
+        if host.is_gone or not self._ray.is_initialized():
+            return "gone"
         asked = host.asked_meanwhile("kill", place, call)
         done, _ = self._ray.wait([asked], timeout=_KILLED_WITHIN_S)
         try:
             self._ray.get(done, timeout=0)
         except self.errors.RayError:  # it is gone itself, and the worker with it
-            return False
-        return bool(done)
+            return "gone"
+        return "ended" if done else "stuck"
 
     def end_host(self, host: Host, stuck: Heartbeat | None) -> None:
         """Ends an actor, and with it the workers that it keeps.

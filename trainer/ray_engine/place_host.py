@@ -147,9 +147,13 @@ class KeptPlace:
     def close(self, call: int, grace_s: float) -> None:
         """Lets the handler close and ends the worker, unless something was asked since."""
         with self._lock:
-            is_due = call == self._newest
-        if is_due:
-            self._place.stop(grace_s)
+            if self._call != call:
+                return
+            self._place.tell_to_close()
+        self._place.await_close(grace_s)  # meanwhile it may be killed, and another one started
+        with self._lock:
+            if self._call == call:
+                self._place.kill()
 
     def _is_due(self, call: int) -> bool:
         """Begins a call, unless it was ended or a newer one came first: several threads run."""
@@ -268,7 +272,10 @@ class PlaceHost:
         if name in self._names:
             return
         self._names.append(name)
-        prefix = getattr(self._ray._private.ray_constants, "LOG_PREFIX_ACTOR_NAME", None)
+        # There is no public way. Where Ray has moved its own, lines go without the further names.
+        prefix = None
+        with contextlib.suppress(AttributeError):
+            prefix = self._ray._private.ray_constants.LOG_PREFIX_ACTOR_NAME
         if prefix is not None:
             for stream in (sys.stdout, sys.stderr):
                 stream.write(f"{prefix}{self!r}\n")

@@ -264,7 +264,7 @@ class Trouble:
 
 
 def attempt_of(outcome: Failed | Lost, *, was_starting: bool, num_heartbeats: int) -> Attempt:
-    """What is known of an attempt from how the call ended, and its signs of progress."""
+    """What is known of an attempt from how the call ended, and its heartbeats."""
     if isinstance(outcome, Failed):
         return Attempt(was_starting=was_starting, num_steps=num_heartbeats, has_raised=True)
     return Attempt(
@@ -321,7 +321,7 @@ def _begun_last(lost: Lost, place: RunnerPlace) -> str:
         return f"the episode begun last: {text}"
     if _doing(lost) == RESETTING:
         return text
-    # Every step is a sign, and so is the reset before them.
+    # Every step is a heartbeat, and so is the reset before them.
     return f"{text}, step {max(0, lost.num_heartbeats - notes[HEARTBEATS] - 1)}"
 
 

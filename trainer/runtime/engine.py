@@ -106,7 +106,7 @@ def beat() -> None:
 
 
 class OwnHeartbeat:
-    """Signals of a runner that plays in the process that asked for it: each sign is a `beat`.
+    """Signals of a runner that plays in the process that asked for it: each heartbeat is a `beat`.
 
     Attributes:
         must_end: always: the end cannot be told later.
@@ -370,7 +370,7 @@ class StallWatch:
         self._seen_at = self._now_s()
 
     def idle_s(self, num_heartbeats: int) -> float:
-        """Seconds since another number of signs was seen, in which it was looked at."""
+        """Seconds since another number of heartbeats was seen, in which it was looked at."""
         if num_heartbeats != self._num_seen:
             self._num_seen = num_heartbeats
             self._seen_at = self._now_s()

@@ -399,11 +399,12 @@ class LocalPlace:
         """
         try:
             self.tell_to_close()
-            self._await_close(grace_s)
+            self.await_close(grace_s)
         finally:
             self.kill()
 
-    def _await_close(self, grace_s: float) -> None:
+    def await_close(self, grace_s: float) -> None:
+        """Waits for what `tell_to_close` began; the process may be there still."""
         closing, self._closing = self._closing, None
         if closing is None:
             return

@@ -56,7 +56,7 @@ class WorkerPool:
         refuse_while_unpacking("Workers")
         self.engine: Engine = LocalEngine() if engine is None else engine
         self.engine.preload(preload_modules)
-        self._num_signs_seen = 0
+        self._num_heartbeats_seen = 0
         self._published: dict[str, tuple[object, Published]] = {}
         self._arrivals: Arrivals = self.engine.make_arrivals()
         self.places: dict[int, Place] = {
@@ -155,8 +155,8 @@ class WorkerPool:
     def _show_progress(self, indices: Sequence[int]) -> None:
         """While workers make progress, so does the call of a process that waits for them."""
         num_heartbeats = sum(self[index].num_heartbeats for index in indices)
-        if num_heartbeats != self._num_signs_seen:
-            self._num_signs_seen = num_heartbeats
+        if num_heartbeats != self._num_heartbeats_seen:
+            self._num_heartbeats_seen = num_heartbeats
             beat()
 
     def _first_answer(self, indices: Sequence[int]) -> tuple[int, Outcome] | None:

@@ -266,7 +266,7 @@ class Deaths:
             lost: how it ended.
             row_number: the row that was being made.
             was_starting: before there was anything to make rows.
-            num_heartbeats: signs of progress that it had given in this row.
+            num_heartbeats: heartbeats that it had made in this row.
         """
         where = "while the trial was set up" if was_starting else f"at report {row_number}"
         if lost.stalled_s is not None:

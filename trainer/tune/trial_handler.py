@@ -162,10 +162,10 @@ class TrialHandler:
         spec: TrainableSpec = _unpacked(boot.trainable, "the trainable")
         config = _unpacked(boot.config, "the config")
         self._seed_globals(self._row_number)
-        self._sign()
+        self._beat()
         run = _FunctionRun if spec.kind == "function" else _ClassRun
         self._run: _FunctionRun | _ClassRun = run(self, spec, config)
-        self._sign()
+        self._beat()
 
     @property
     def boot(self) -> TrialBootstrap:
@@ -189,7 +189,7 @@ class TrialHandler:
         if isinstance(made, _Over):
             return Made(row=None, is_over=True)
         self._row_number += 1
-        self._sign()
+        self._beat()
         elapsed_s = time.monotonic() - began_at
         self._since_restore_s += elapsed_s
         self._num_since_restore += 1
@@ -249,7 +249,7 @@ class TrialHandler:
         """Sets the global generators for what comes after the newest row."""
         self._seed_globals(self._row_number)
 
-    def _sign(self) -> None:
+    def _beat(self) -> None:
         if self._signals is not None:
             self._signals.num_heartbeats += 1
 
