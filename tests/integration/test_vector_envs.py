@@ -530,6 +530,40 @@ def test_after_an_error_slots_know_where_they_stand(monkeypatch: pytest.MonkeyPa
     assert after_an_error(Drifting) == (context, where)
 
 
+def after_a_callback_raised(mode: AutoresetMode) -> bytes:
+    """Where slots stand after the first of two episodes that ended together was told of."""
+    makers = [lambda: Counter(1), lambda: Counter(1), lambda: Counter(3)]
+
+    def env(_: Any) -> Any:
+        return SyncVectorEnv(makers, autoreset_mode=mode)
+
+    def on_episode_end(**_: Any) -> None:
+        raise RuntimeError("on purpose")
+
+    config = ppo(env, num_envs=3).callbacks(on_episode_end=on_episode_end)
+    with config.build_algo() as algo:
+        runner: Any = algo.env_runner
+        with pytest.raises(Exception, match="on purpose"):
+            runner.sample(num_timesteps=60)
+        slots = [slot for slot in runner._player.slots if slot.episode is not None]
+        assert [slot.episode.is_terminated for slot in slots] == [True, True, False]
+        return encode(
+            [
+                (slot.episode.get_state(), slot.observation, slot.noise.next_row().tolist())
+                for slot in slots
+            ]
+        )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_episodes_that_ended_are_marked_where_the_callback_of_one_raises(
+    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = after_a_callback_raised(mode)
+    monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
+    assert after_a_callback_raised(mode) == together
+
+
 @pytest.mark.parametrize("listener", ["on_episode_step", "on_postprocess_trajectory"])
 def test_who_sees_running_episodes_has_them_recorded_one_by_one(
     listener: str, caplog: pytest.LogCaptureFixture
