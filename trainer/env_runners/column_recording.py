@@ -92,7 +92,7 @@ class ColumnRecording:
         carried = episode.rewards.total  # look-back, and after an error steps of this chunk, too
         first = row - carried
         self._plays(slot, first=first, begin=first + episode.lookback)
-        fragment.observations[index, first : row + 1] = episode.observations.data
+        fragment.write_observations_of(index, first, episode.observations.data)
         for place, info in enumerate(episode.infos.data, start=first):
             if info:
                 fragment.infos[index, place] = info
@@ -151,22 +151,13 @@ class ColumnRecording:
         fragment, row = self.fragment, self.row
         if fragment.actions is None:
             fragment.open_actions(actions, dict(outputs))
-            self._write_lookback()
+            for index, first, episode in self._carried:
+                fragment.write_carried(index, first, episode)
+            self._carried = []
         fragment.write_step(row, actions, step.rewards, outputs)
         fragment.is_recorded[:, row] = self.is_running
         fragment.write_observations(row + 1, step.observations)
         self.row = row + 1
-
-    def _write_lookback(self) -> None:
-        fragment = self.fragment
-        for index, first, episode in self._carried:
-            where = slice(first, first + episode.rewards.total)
-            fragment.actions[index, where] = episode.actions.data
-            fragment.rewards[index, where] = episode.rewards.data
-            fragment.is_recorded[index, where] = True
-            for name, column in fragment.outputs.items():
-                column[index, where] = episode.extra_model_outputs[name].data
-        self._carried = []
 
     def note_infos(self, step: VectorStep, *, apart: bool) -> None:
         """Records the infos of the step that was written last.
@@ -188,7 +179,7 @@ class ColumnRecording:
     def note_apart(self, index: int, last_observation: Any, first_observation: Any) -> None:
         """Records that an episode ended with one observation, and its row shows another one."""
         self.fragment.last_observations[index, self.row] = last_observation
-        self.fragment.observations[index, self.row] = first_observation
+        self.fragment.write_observations_of(index, self.row, np.asarray(first_observation)[None])
 
     # ---- ends
 
