@@ -7,7 +7,7 @@ filled block by block. Who plays and when is decided in `vector_player`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,8 +47,7 @@ class ColumnRecording:
         row: of the step to come.
         is_running: whose steps are recorded, bool [S].
         num_running: how many these are.
-        unseen: episodes that began and ended here unseen, in order of time; to be
-            taken out of this list.
+        unseen: finished episodes that have no object yet; the caller clears the list.
     """
 
     def __init__(
@@ -203,7 +202,11 @@ class ColumnRecording:
         return UnseenEpisode(place, slot.episode_number, (False, False), elapsed_s)
 
     def settle(self, slot: EnvSlot) -> Place:
-        """Gives a slot whose episode runs on what it holds between requests, but the episode."""
+        """Writes noise position and observation of a running slot back, not its episode.
+
+        Returns:
+            its place.
+        """
         index = slot.index
         slot.noise.pass_over(self.row - self._noise_from[index])
         slot.observation = self.fragment.observations[index, self.row].copy()
@@ -212,7 +215,7 @@ class ColumnRecording:
     def _place(self, index: int) -> Place:
         return Place(index, self._first[index], self._begin[index], self.row)
 
-    def add_logp(self, compute: Any) -> None:
+    def add_logp(self, compute: Callable[[Array, Array], Array]) -> None:
         """Adds the log-likelihoods of all recorded steps, look-back included, to the outputs."""
         fragment = self.fragment
         if ACTION_LOGP in fragment.outputs or fragment.actions is None:

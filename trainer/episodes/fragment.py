@@ -1,8 +1,8 @@
 """What sub-envs of a vector env did side by side: one array per column for all of them.
 
 A step of all sub-envs writes one row of each array, so recording costs NumPy's price and not
-Python's, sub-env by sub-env. Episodes are views on these arrays. Most of them are looked at by
-only the learner, so their columns are cut out on request.
+Python's, sub-env by sub-env. Episodes are views on these arrays. Only the learner looks at most of
+them, so their columns are cut out on request.
 
     rows            0 … L - 1      L, L + 1, …
     what            look-back      steps of this fragment; observation r is seen before step r
