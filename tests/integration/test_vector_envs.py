@@ -641,3 +641,36 @@ def test_answers_of_another_shape_are_named() -> None:
         ppo(lambda _: Malformed(makers), num_envs=3).build_algo().train()
     with pytest.raises(EnvContractError, match=r"Unpaid returned the rewards \[None,"):
         ppo(lambda _: Unpaid(makers), num_envs=3).build_algo().train()
+
+
+def lakes(_: Any) -> Any:
+    """Four frozen lakes, whose observations are numbers below 16."""
+    return SyncVectorEnv([lambda: gym.make("FrozenLake-v1")] * 4)
+
+
+def test_an_observation_outside_its_space_is_named_with_its_sub_env() -> None:
+    seen = np.array([3, 99, 5, 6])
+    with ppo(lakes).build_algo() as algo:
+        runner: Any = algo.env_runner
+        acting = runner._player.actions.acting
+        with pytest.raises(EnvContractError, match=r"Sub-env 1 .*Discrete\(16\): .*99"):
+            acting.encoded_together(seen, None)
+        encoded = acting.encoded_together(seen, [0, 2, 3])["obs"]
+    assert encoded.argmax(axis=1).tolist() == [3, 0, 5, 6]
+    assert encoded.sum(axis=1).tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("explores_otherwise", [False, True])
+def test_sub_envs_in_which_no_agent_plays_may_show_anything(explores_otherwise: bool) -> None:
+    config: Any = ppo(lakes)
+    if explores_otherwise:
+        config = dqn("EpsilonGreedy").environment(lakes).env_runners(num_envs_per_env_runner=4)
+    with config.build_algo() as algo:
+        actions = algo.env_runner._player.actions
+        noise = np.full((4, (actions.exploring or actions.acting).noise_width), 0.5)
+
+        def act(last: int) -> Any:
+            seen, rows = np.array([1, 2, 3, last]), [0, 1, 2]
+            return actions.act_together(seen, noise, rows=rows, explore=True, timestep=0)[0]
+
+        assert act(99)[:3].tolist() == act(0)[:3].tolist()
