@@ -530,6 +530,40 @@ def test_after_an_error_slots_know_where_they_stand(monkeypatch: pytest.MonkeyPa
     assert after_an_error(Drifting) == (context, where)
 
 
+def after_a_callback_raised(mode: AutoresetMode) -> bytes:
+    """Where slots stand after the first of two episodes that ended together was told of."""
+    makers = [lambda: Counter(1), lambda: Counter(1), lambda: Counter(3)]
+
+    def env(_: Any) -> Any:
+        return SyncVectorEnv(makers, autoreset_mode=mode)
+
+    def on_episode_end(**_: Any) -> None:
+        raise RuntimeError("on purpose")
+
+    config = ppo(env, num_envs=3).callbacks(on_episode_end=on_episode_end)
+    with config.build_algo() as algo:
+        runner: Any = algo.env_runner
+        with pytest.raises(Exception, match="on purpose"):
+            runner.sample(num_timesteps=60)
+        slots = [slot for slot in runner._player.slots if slot.episode is not None]
+        assert [slot.episode.is_terminated for slot in slots] == [True, True, False]
+        return encode(
+            [
+                (slot.episode.get_state(), slot.observation, slot.noise.next_row().tolist())
+                for slot in slots
+            ]
+        )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_episodes_that_ended_are_marked_where_the_callback_of_one_raises(
+    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = after_a_callback_raised(mode)
+    monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
+    assert after_a_callback_raised(mode) == together
+
+
 @pytest.mark.parametrize("listener", ["on_episode_step", "on_postprocess_trajectory"])
 def test_who_sees_running_episodes_has_them_recorded_one_by_one(
     listener: str, caplog: pytest.LogCaptureFixture
@@ -607,3 +641,36 @@ def test_answers_of_another_shape_are_named() -> None:
         ppo(lambda _: Malformed(makers), num_envs=3).build_algo().train()
     with pytest.raises(EnvContractError, match=r"Unpaid returned the rewards \[None,"):
         ppo(lambda _: Unpaid(makers), num_envs=3).build_algo().train()
+
+
+def lakes(_: Any) -> Any:
+    """Four frozen lakes, whose observations are numbers below 16."""
+    return SyncVectorEnv([lambda: gym.make("FrozenLake-v1")] * 4)
+
+
+def test_an_observation_outside_its_space_is_named_with_its_sub_env() -> None:
+    seen = np.array([3, 99, 5, 6])
+    with ppo(lakes).build_algo() as algo:
+        runner: Any = algo.env_runner
+        acting = runner._player.actions.acting
+        with pytest.raises(EnvContractError, match=r"Sub-env 1 .*Discrete\(16\): .*99"):
+            acting.encoded_together(seen, None)
+        encoded = acting.encoded_together(seen, [0, 2, 3])["obs"]
+    assert encoded.argmax(axis=1).tolist() == [3, 0, 5, 6]
+    assert encoded.sum(axis=1).tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("explores_otherwise", [False, True])
+def test_sub_envs_in_which_no_agent_plays_may_show_anything(explores_otherwise: bool) -> None:
+    config: Any = ppo(lakes)
+    if explores_otherwise:
+        config = dqn("EpsilonGreedy").environment(lakes).env_runners(num_envs_per_env_runner=4)
+    with config.build_algo() as algo:
+        actions = algo.env_runner._player.actions
+        noise = np.full((4, (actions.exploring or actions.acting).noise_width), 0.5)
+
+        def act(last: int) -> Any:
+            seen, rows = np.array([1, 2, 3, last]), [0, 1, 2]
+            return actions.act_together(seen, noise, rows=rows, explore=True, timestep=0)[0]
+
+        assert act(99)[:3].tolist() == act(0)[:3].tolist()

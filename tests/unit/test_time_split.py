@@ -10,6 +10,7 @@ import pytest
 from trainer import PPOConfig
 from trainer.algorithms import time_split
 from trainer.algorithms.time_split import CALLBACKS, PARTS, SAVING, TimeBetween, split_of
+from trainer.algorithms.training_iteration import Counters, IterationResult
 from trainer.env_runners.messages import PlayTimes
 
 
@@ -35,6 +36,28 @@ def test_parts_are_those_of_the_timers_and_add_up() -> None:
     }
     assert list(parts) == list(PARTS)
     assert sum(parts.values()) == 11.0 + 0.25 + 3.0
+
+
+def test_parts_add_up_where_runners_play_while_training_does_something_else() -> None:
+    timers = {"env_runner_sampling_timer": 2.0, "learner_update_timer": 6.0}
+    times = PlayTimes(env_step=8.0, env_reset=2.0, inference=5.0, callbacks=5.0)
+    parts = split_of(9.0, timers, times, num_runners=2, since={})
+    assert [parts[name] for name in ("env", "acting", "callbacks")] == [1.0, 0.5, 0.5]
+    assert parts["transport"] == 0.0
+    assert sum(parts.values()) == 9.0
+
+
+def test_lost_runners_do_not_make_the_parts_of_the_others_smaller() -> None:
+    result = IterationResult(Counters(("m",)), ("m",), has_several=False)
+    group: Any = SimpleNamespace(
+        num_remote_env_runners=lambda: 4,
+        num_healthy_remote_workers=lambda: 2,
+        num_remote_worker_restarts=lambda: 0,
+        num_sub_environment_restarts=lambda: 0,
+        num_cpu_kinds=lambda: 1,
+    )
+    result.add_group(group)
+    assert result._num_runners == 2
 
 
 def test_saving_within_a_callback_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

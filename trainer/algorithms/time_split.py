@@ -2,7 +2,9 @@
 
 The parts add up to the time of the iteration and of what followed the iteration before: telling its
 result to callbacks, and saving. Runners of a group play side by side, so a part of theirs is the
-mean over them.
+mean over them. Where they played while training did something else, that mean is longer than
+training waited for them: their parts are scaled down to the wait. Where timers of a training step
+overlap (a callback or a `training_step` of your own may time a block twice), the sum is larger.
 """
 
 from __future__ import annotations
@@ -54,12 +56,14 @@ def split_of(
         elapsed_s: of the iteration.
         timers: of its parts, as results name them.
         times: of the runners, summed over them.
-        num_runners: how many these are, ≥ 1.
+        num_runners: how many these are, ≥ 1; lost ones left out.
         since: seconds by part from the end of the iteration before.
     """
     sampling = timers.get(_SAMPLING, 0.0)
-    env = (times.env_step + times.env_reset) / num_runners
-    acting, callbacks = times.inference / num_runners, times.callbacks / num_runners
+    played = times.env_step + times.env_reset + times.inference + times.callbacks
+    share = min(1.0 / num_runners, sampling / played) if played else 0.0
+    env = (times.env_step + times.env_reset) * share
+    acting, callbacks = times.inference * share, times.callbacks * share
     parts = {
         ENV: env,
         ACTING: acting,

@@ -558,7 +558,7 @@ class IterationResult:
 
     def add_group(self, group: EnvRunnerGroup) -> None:
         """Notes how the training runners are."""
-        self._num_runners = max(group.num_remote_env_runners(), 1)
+        self._num_runners = max(group.num_healthy_remote_workers(), 1)
         self._health = {
             "num_healthy_workers": group.num_healthy_remote_workers(),
             "num_remote_worker_restarts": group.num_remote_worker_restarts(),

@@ -123,13 +123,34 @@ class Acting:
         self._check_masks(batch[OBS], where)
         return batch
 
-    def encoded_together(self, observations: Array) -> dict[str, FloatArray]:
-        """The batch that the module reads, from the observations of a space without masks, [B, …].
+    def encoded_together(
+        self, observations: Array, rows: Sequence[int] | None
+    ) -> dict[str, FloatArray]:
+        """The batch that the module reads, from the observations of a space without masks, [S, …].
+
+        Args:
+            observations: of all sub-envs of a vector env.
+            rows: of those that play; None for all. Other rows may hold anything.
 
         Raises:
-            EnvContractError: see `act`.
+            EnvContractError: an observation does not belong to its space.
         """
-        return {OBS: self._encoder.encode(observations)}
+        try:
+            return {OBS: self._encoder.encode(observations)}
+        except EnvContractError:
+            playing = range(len(observations)) if rows is None else rows
+            encoded = np.zeros((len(observations), self._encoder.size), np.float32)
+            for index in playing:
+                encoded[index] = self._encoded_of(index, observations[index])
+            return {OBS: encoded}
+
+    def _encoded_of(self, index: int, observation: Any) -> FloatArray:
+        """One sub-env's row alone, float32 [D]; its memory is reused by the next call."""
+        try:
+            row: FloatArray = self._encoder.encode([observation])[0]
+        except EnvContractError as error:
+            raise EnvContractError(f"Sub-env {index} of the vector env: {error}") from error
+        return row
 
     def inputs(self, batch: Mapping[str, Array], *, explore: bool) -> Array:
         """The module's distribution inputs for an encoded batch, float32 [B, K]."""
@@ -552,7 +573,7 @@ class ActionSource:
         self._explore, self._timestep = explore, timestep
         acting = self.acting
         if self.exploring is None:
-            inputs = acting.inputs(acting.encoded_together(observations), explore=explore)
+            inputs = acting.inputs(acting.encoded_together(observations, rows), explore=explore)
             if explore:
                 actions = acting.distribution.sample(inputs, noise)
             else:
@@ -560,9 +581,10 @@ class ActionSource:
             return actions, {ACTION_DIST_INPUTS: inputs}
         chosen = range(len(observations)) if rows is None else rows
         count = len(observations)
+        batch = acting.encoded_together(observations, rows)
         if rows is not None:
-            observations, noise = observations[rows], noise[rows]
-        outputs = acting.outputs(acting.encoded_together(observations), explore=explore)
+            batch, noise = {OBS: batch[OBS][rows]}, noise[rows]
+        outputs = acting.outputs(batch, explore=explore)
         actions, given = self.exploring.chosen_together(
             outputs, noise, slots=chosen, timestep=timestep, explore=explore
         )

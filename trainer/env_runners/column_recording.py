@@ -7,7 +7,7 @@ filled block by block. Who plays and when is decided in `vector_player`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,8 +47,7 @@ class ColumnRecording:
         row: of the step to come.
         is_running: whose steps are recorded, bool [S].
         num_running: how many these are.
-        unseen: episodes that began and ended here unseen, in order of time; to be
-            taken out of this list.
+        unseen: finished episodes that have no object yet; the caller clears the list.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class ColumnRecording:
         carried = episode.rewards.total  # look-back, and after an error steps of this chunk, too
         first = row - carried
         self._plays(slot, first=first, begin=first + episode.lookback)
-        fragment.observations[index, first : row + 1] = episode.observations.data
+        fragment.write_observations_of(index, first, episode.observations.data)
         for place, info in enumerate(episode.infos.data, start=first):
             if info:
                 fragment.infos[index, place] = info
@@ -151,22 +150,13 @@ class ColumnRecording:
         fragment, row = self.fragment, self.row
         if fragment.actions is None:
             fragment.open_actions(actions, dict(outputs))
-            self._write_lookback()
+            for index, first, episode in self._carried:
+                fragment.write_carried(index, first, episode)
+            self._carried = []
         fragment.write_step(row, actions, step.rewards, outputs)
         fragment.is_recorded[:, row] = self.is_running
         fragment.write_observations(row + 1, step.observations)
         self.row = row + 1
-
-    def _write_lookback(self) -> None:
-        fragment = self.fragment
-        for index, first, episode in self._carried:
-            where = slice(first, first + episode.rewards.total)
-            fragment.actions[index, where] = episode.actions.data
-            fragment.rewards[index, where] = episode.rewards.data
-            fragment.is_recorded[index, where] = True
-            for name, column in fragment.outputs.items():
-                column[index, where] = episode.extra_model_outputs[name].data
-        self._carried = []
 
     def note_infos(self, step: VectorStep, *, apart: bool) -> None:
         """Records the infos of the step that was written last.
@@ -188,7 +178,7 @@ class ColumnRecording:
     def note_apart(self, index: int, last_observation: Any, first_observation: Any) -> None:
         """Records that an episode ended with one observation, and its row shows another one."""
         self.fragment.last_observations[index, self.row] = last_observation
-        self.fragment.observations[index, self.row] = first_observation
+        self.fragment.write_observations_of(index, self.row, np.asarray(first_observation)[None])
 
     # ---- ends
 
@@ -212,7 +202,11 @@ class ColumnRecording:
         return UnseenEpisode(place, slot.episode_number, (False, False), elapsed_s)
 
     def settle(self, slot: EnvSlot) -> Place:
-        """Gives a slot whose episode runs on what it holds between requests, but the episode."""
+        """Writes noise position and observation of a running slot back, not its episode.
+
+        Returns:
+            its place.
+        """
         index = slot.index
         slot.noise.pass_over(self.row - self._noise_from[index])
         slot.observation = self.fragment.observations[index, self.row].copy()
@@ -221,7 +215,7 @@ class ColumnRecording:
     def _place(self, index: int) -> Place:
         return Place(index, self._first[index], self._begin[index], self.row)
 
-    def add_logp(self, compute: Any) -> None:
+    def add_logp(self, compute: Callable[[Array, Array], Array]) -> None:
         """Adds the log-likelihoods of all recorded steps, look-back included, to the outputs."""
         fragment = self.fragment
         if ACTION_LOGP in fragment.outputs or fragment.actions is None:

@@ -35,7 +35,7 @@ from trainer.env_runners.remembering import RememberingSource
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.envs.env_checks import check_step
 from trainer.envs.native_vector_env import NativeVectorEnv, VectorStep
-from trainer.episodes import SingleAgentEpisode
+from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_LOGP
 from trainer.episodes.episode_state import weak_player
 from trainer.episodes.fragment import FragmentEpisode, own_memory
@@ -343,8 +343,11 @@ class VectorPlayer(SingleAgentPlayer):
         now = time.perf_counter()
         self._inference_s += acted_at - begun_at
         self._stepping_s += now - acted_at
-        for index in np.flatnonzero(step.ended & recording.is_running).tolist():
-            self._end_in_columns(recording, samples, index, step)
+        ended = np.flatnonzero(step.ended & recording.is_running).tolist()
+        for index in ended:
+            self._end_in_columns(recording, index, step)
+        for index in ended:  # all have ended before a callback may raise
+            self._tell_end(recording, samples, index, step)
             if whole.resets_at_once:
                 self._begin_in_columns(recording, index)
         if recording.num_running < len(self.slots) and not whole.resets_at_once:
@@ -383,10 +386,8 @@ class VectorPlayer(SingleAgentPlayer):
             return self._seeds.seed(spec.role, evaluation_index(stream, number))
         return self._seeds.seed(spec.role, training_index(stream, number, spec.num_slots))
 
-    def _end_in_columns(
-        self, recording: ColumnRecording, samples: list[list[Any]], index: int, step: VectorStep
-    ) -> None:
-        """Ends the episode of a sub-env with the step that was recorded last."""
+    def _end_in_columns(self, recording: ColumnRecording, index: int, step: VectorStep) -> None:
+        """Ends the episode of a sub-env, if it is an object, with the step that was recorded."""
         slot, whole = self.slots[index], self._whole
         if whole.resets_at_once:
             last = (
@@ -395,20 +396,30 @@ class VectorPlayer(SingleAgentPlayer):
                 else step.observations[index]
             )
             recording.note_apart(index, last, whole.observations[index])
-        ends = bool(step.terminateds[index]), bool(step.truncateds[index])
         episode = slot.episode
         if episode is None:
-            recording.end_unseen(slot, ends, now_s=time.perf_counter())
-            slot.episode_number += slot.assignment.stride
             return
-        self._finish_unseen(recording, samples)  # those that ended before
         place, fragment = recording.end(slot), recording.fragment
         # Who listens to ends finds lists, as in every other env.
         columns = fragment.lists(place) if self._keeps_chunks else fragment.chunk(place)
         fill(episode, columns, num_steps=place.stop - place.begin)
-        episode.end(terminated=ends[0], truncated=ends[1])
+        episode.end(
+            terminated=bool(step.terminateds[index]), truncated=bool(step.truncateds[index])
+        )
+
+    def _tell_end(
+        self, recording: ColumnRecording, samples: list[list[Any]], index: int, step: VectorStep
+    ) -> None:
+        """Hands out an episode that has ended, after its events; notes it if it is no object."""
+        slot = self.slots[index]
+        if slot.episode is None:
+            ends = bool(step.terminateds[index]), bool(step.truncateds[index])
+            recording.end_unseen(slot, ends, now_s=time.perf_counter())
+            slot.episode_number += slot.assignment.stride
+            return
+        self._finish_unseen(recording, samples)  # those that ended before
         self._slot_at_work = slot
-        samples[index].append(self._end_episode(slot, episode))
+        samples[index].append(self._end_episode(slot, slot.episode))
         self._slot_at_work = None
         self.activity.doing(STEPPING)
 
@@ -490,9 +501,13 @@ class VectorPlayer(SingleAgentPlayer):
     def _settle_as_played(self, recording: ColumnRecording) -> None:
         """After an error: gives every slot what was recorded, so that it knows where it stands."""
         for slot in self.slots:
+            episode = slot.episode
             if not recording.is_running[slot.index]:
+                if episode is not None and episode.is_done:  # a callback raised before its end
+                    recording.settle(slot)
+                    slot.observation = nested.copied(episode.observations.data[-1])
                 continue
-            place, episode = recording.settle(slot), slot.episode
+            place = recording.settle(slot)
             if episode is None:
                 episode = self._make_episode(slot, self._id_of(slot, slot.episode_number), 0)
                 first = recording.fragment.observations[slot.index, place.begin]

@@ -1,8 +1,8 @@
 """What sub-envs of a vector env did side by side: one array per column for all of them.
 
 A step of all sub-envs writes one row of each array, so recording costs NumPy's price and not
-Python's, sub-env by sub-env. Episodes are views on these arrays. Most of them are looked at by
-only the learner, so their columns are cut out on request.
+Python's, sub-env by sub-env. Episodes are views on these arrays. Only the learner looks at most of
+them, so their columns are cut out on request.
 
     rows            0 … L - 1      L, L + 1, …
     what            look-back      steps of this fragment; observation r is seen before step r
@@ -100,19 +100,36 @@ class Fragment:
         self, row: int, actions: Array, rewards: Array, outputs: Mapping[str, Array]
     ) -> None:
         """Writes what all sub-envs did at a row and what they were paid, [S, …] each."""
-        if actions.dtype != self.actions.dtype:
-            self.actions = self.actions.astype(np.result_type(actions, self.actions), copy=False)
+        self.actions = wide_enough(self.actions, actions)
         self.actions[:, row] = actions
         self.rewards[:, row] = rewards
+        for name, values in outputs.items():
+            self.outputs[name] = column = wide_enough(self.outputs[name], values)
+            column[:, row] = values
+
+    def write_carried(self, sub_env: int, first: int, episode: SingleAgentEpisode) -> None:
+        """Writes the steps that a running episode has already, from a row on."""
+        where = slice(first, first + episode.rewards.total)
+        actions = np.asarray(episode.actions.data)
+        self.actions = wide_enough(self.actions, actions)
+        self.actions[sub_env, where] = actions
+        self.rewards[sub_env, where] = episode.rewards.data
+        self.is_recorded[sub_env, where] = True
         for name, column in self.outputs.items():
-            column[:, row] = outputs[name]
+            values = np.asarray(episode.extra_model_outputs[name].data)
+            self.outputs[name] = wider = wide_enough(column, values)
+            wider[sub_env, where] = values
 
     def write_observations(self, row: int, observations: Array) -> None:
         """Writes what all sub-envs see at a row, [S, …]; a wider dtype widens the column."""
-        if observations.dtype != self.observations.dtype:
-            wider = np.result_type(observations.dtype, self.observations.dtype)
-            self.observations = self.observations.astype(wider, copy=False)
+        self.observations = wide_enough(self.observations, observations)
         self.observations[:, row] = observations
+
+    def write_observations_of(self, sub_env: int, first: int, observations: Any) -> None:
+        """Writes what one sub-env saw from a row on, [T, …]; a wider dtype widens the column."""
+        values = np.asarray(observations)
+        self.observations = wide_enough(self.observations, values)
+        self.observations[sub_env, first : first + len(values)] = values
 
     def chunk(self, place: Place) -> dict[str, Any]:
         """The columns of a chunk as arguments of `fill_columns`: views, but for the infos."""
@@ -162,6 +179,13 @@ class Fragment:
             "rewards": columns["rewards"].tolist(),
             "extra_model_outputs": {name: _own_rows(rows) for name, rows in outputs.items()},
         }
+
+
+def wide_enough(column: Array, values: Array) -> Array:
+    """The column itself, or a copy in a dtype that holds these values, too."""
+    if values.dtype == column.dtype:
+        return column
+    return column.astype(np.result_type(column.dtype, values.dtype), copy=False)
 
 
 def _longer(column: Array, more: int) -> Array:
