@@ -23,6 +23,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(autouse=True)
 def actors_end() -> Iterator[None]:
+    actors.shutdown()  # what a test of another file left
     yield
     actors.shutdown()
 

@@ -11,7 +11,6 @@ import pytest
 from callbacks import CallbackError
 from checkpoints import encode
 from trainer import ConfigError, PPOConfig, TrainedPolicy
-from trainer.algorithms.policy_export import export_onnx
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.metrics import comparable
@@ -112,12 +111,6 @@ def test_old_names_say_that_it_remembers() -> None:
         algo.train()
     assert [len(state) for state in states] == [1] * 61
     assert states[0][0].shape == (8,)
-
-
-def test_a_network_with_memory_is_not_exported() -> None:
-    pytest.importorskip("onnx")
-    with config().build_algo() as algo, pytest.raises(ModuleError, match="has memory, whose"):
-        export_onnx(algo, "never.onnx")
 
 
 # ---- what callbacks see and change

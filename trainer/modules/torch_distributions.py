@@ -113,7 +113,7 @@ def _check(module: Any, found: Any, where: str) -> None:
     name = type(module).__name__
     instead = (
         "What a class may do here is to change logits: derive it from "
-        "`trainer.rllib_names.torch_names.TorchCategorical` and hand the changed logits to "
+        "`trainer.modules.torch_distributions.TorchCategorical` and hand the changed logits to "
         "`super().__init__(logits=…)`; for another distribution than the action space's own, "
         "override `make_action_distribution`."
     )
