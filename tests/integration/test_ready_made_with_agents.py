@@ -34,6 +34,7 @@ from callbacks import ready_made as all_ready_made
 from checkpoints import encode
 from tests.multi_agent_runs import Gaps, gaps, told
 from trainer import Algorithm, AlgorithmConfig, PPOConfig, actors
+from trainer.testing.processes import wait_until
 
 ODD_RETURN = "env_runners/module_agent_return_mean/odd"
 THREE_RETURN = "env_runners/agent_episode_return_mean/3"
@@ -123,7 +124,9 @@ class FileService:
 
 
 def _tracks_agents(folder: Path) -> None:
-    rows = [json.loads(line) for line in (folder / "tracked").read_text().splitlines()]
+    tracked = folder / "tracked"
+    wait_until(lambda: tracked.exists() and tracked.read_text().count("\n") == 3)  # on a thread
+    rows = [json.loads(line) for line in tracked.read_text().splitlines()]
     assert [step for _, step, _ in rows] == [40, 80, 120]
     assert {ODD_RETURN, THREE_RETURN} <= rows[-1][2].keys()
 
