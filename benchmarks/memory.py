@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.figures import Figure, report
 from benchmarks.peers import Solved, rllib_lstm_solves, sb3_recurrent_solves
@@ -26,13 +26,15 @@ SEEDS: Final = (0, 1, 2)
 MOST_ENV_STEPS: Final = 300_000
 
 
-def cart_pole_config(kind: str, seed: int) -> PPOConfig:
-    """Ours.
+MEMORIES: Final[Mapping[str, Mapping[str, Any]]] = {
+    kind: {"fcnet_hiddens": [64], kind: True, "lstm_cell_size": 64, "max_seq_len": 32}
+    for kind in ("use_gru", "use_lstm")
+}
+"""Networks with memory."""
 
-    Args:
-        kind: "use_lstm" or "use_gru".
-        seed: of the run.
-    """
+
+def cart_pole_config(model_config: Mapping[str, Any], seed: int) -> PPOConfig:
+    """CartPole without its velocities, learnt by us."""
     config = (
         PPOConfig()
         .environment(StatelessCartPole)
@@ -40,14 +42,7 @@ def cart_pole_config(kind: str, seed: int) -> PPOConfig:
         .training(train_batch_size=1024, minibatch_size=256, num_epochs=10)
         .training(gamma=0.98, lambda_=0.9, lr=[[0, 1e-3], [MOST_ENV_STEPS, 1e-5]])
         .training(clip_param=0.2, use_kl_loss=False, vf_clip_param=None, grad_clip=0.5)
-        .rl_module(
-            model_config={
-                "fcnet_hiddens": [64],
-                kind: True,
-                "lstm_cell_size": 64,
-                "max_seq_len": 32,
-            }
-        )
+        .rl_module(model_config=dict(model_config))
         .debugging(seed=seed)
     )
     return config.update_from_dict(
@@ -59,7 +54,7 @@ def solves(seed: int, *, kind: str) -> Solved:
     """One run of ours."""
     started_at = time.perf_counter()
     steps, mean = 0, 0.0
-    with cart_pole_config(kind, seed).build_algo() as algo:
+    with cart_pole_config(MEMORIES[kind], seed).build_algo() as algo:
         while not mean >= 450 and steps < MOST_ENV_STEPS:
             result = algo.train()
             mean = result["env_runners"].get("episode_return_mean", 0.0)

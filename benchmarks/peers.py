@@ -94,10 +94,17 @@ def rllib_solves(seed: int) -> Solved:
         )
         .debugging(seed=seed)
     )
+    return _rllib_until_solved(config, most_env_steps=MAX_STEPS)
+
+
+def _rllib_until_solved(config: Any, *, most_env_steps: int) -> Solved:
+    """Trains to a mean return of 450, and ends the cluster that was started."""
+    import ray
+
     started_at = time.perf_counter()
     algo = config.build_algo()
     mean, steps = 0.0, 0
-    while not mean >= 450 and steps < MAX_STEPS:
+    while not mean >= 450 and steps < most_env_steps:
         result = algo.train()
         mean = result["env_runners"].get("episode_return_mean", 0.0)
         steps = result["env_runners"]["num_env_steps_sampled_lifetime"]
@@ -205,17 +212,7 @@ def rllib_lstm_solves(seed: int, *, most_env_steps: int) -> Solved:
         )
         .debugging(seed=seed)
     )
-    started_at = time.perf_counter()
-    algo = config.build_algo()
-    mean, steps = 0.0, 0
-    while not mean >= 450 and steps < most_env_steps:
-        result = algo.train()
-        mean = result["env_runners"].get("episode_return_mean", 0.0)
-        steps = result["env_runners"]["num_env_steps_sampled_lifetime"]
-    seconds = time.perf_counter() - started_at
-    algo.stop()
-    ray.shutdown()
-    return Solved(seconds, int(steps), mean)
+    return _rllib_until_solved(config, most_env_steps=most_env_steps)
 
 
 def sb3_dqn_rate(*, num_envs: int, steps_per_env: int, num_steps: int) -> Callable[[], float]:

@@ -6,32 +6,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.memory import MEMORIES, MOST_ENV_STEPS, cart_pole_config
 from trainer import PPOConfig
-from trainer.testing.envs import RepeatPreviousEnv, StatelessCartPole
+from trainer.testing.envs import RepeatPreviousEnv
 
 pytestmark = pytest.mark.learning
 
-MOST_ENV_STEPS = 300_000
 WITHOUT_MEMORY: dict[str, Any] = {"fcnet_hiddens": [64, 64]}
-MEMORIES: dict[str, dict[str, Any]] = {
-    kind: {"fcnet_hiddens": [64], kind: True, "lstm_cell_size": 64, "max_seq_len": 32}
-    for kind in ("use_gru", "use_lstm")
-}
-
-
-def cart_pole(model_config: dict[str, Any], seed: int) -> PPOConfig:
-    """CartPole without its velocities."""
-    made = (
-        PPOConfig()
-        .environment(StatelessCartPole)
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=8)
-        .training(train_batch_size=1024, minibatch_size=256, num_epochs=10)
-        .training(gamma=0.98, lambda_=0.9, lr=[[0, 1e-3], [MOST_ENV_STEPS, 1e-5]])
-        .training(clip_param=0.2, use_kl_loss=False, vf_clip_param=None, grad_clip=0.5)
-        .rl_module(model_config=model_config)
-        .debugging(seed=seed)
-    )
-    return made.update_from_dict({"observation_filter": "MeanStdFilter", "normalize_rewards": True})
 
 
 def repeat_previous(seed: int, **env_config: Any) -> PPOConfig:
@@ -64,7 +45,7 @@ def best_return(config: PPOConfig, *, wanted: float, most_env_steps: int) -> tup
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", list(MEMORIES))
 def test_memory_balances_a_pole_whose_speed_is_hidden(kind: str, seed: int) -> None:
-    config = cart_pole(MEMORIES[kind], seed)
+    config = cart_pole_config(MEMORIES[kind], seed)
     best, _ = best_return(config, wanted=450, most_env_steps=MOST_ENV_STEPS)
     assert best >= 450
 
@@ -72,7 +53,7 @@ def test_memory_balances_a_pole_whose_speed_is_hidden(kind: str, seed: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_without_memory_the_pole_falls(seed: int) -> None:
-    config = cart_pole(WITHOUT_MEMORY, seed)
+    config = cart_pole_config(WITHOUT_MEMORY, seed)
     best, _ = best_return(config, wanted=450, most_env_steps=MOST_ENV_STEPS)
     assert best < 200
 

@@ -262,8 +262,18 @@ def test_a_run_whose_actions_begin_at_three_reads_the_action_before() -> None:
     config = PPOConfig().environment(FromThree).env_runners(num_env_runners=0)
     config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
     model_config = {"use_gru": True, "lstm_use_prev_action": True, "lstm_cell_size": 4}
-    with config.rl_module(model_config={**model_config, "fcnet_hiddens": [4]}).build_algo() as algo:
+    config.rl_module(model_config={**model_config, "fcnet_hiddens": [4]})
+    seen: list[Any] = []
+    config.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
+    with config.build_algo() as algo:
         algo.train()
+    checked = 0
+    for chunk in (chunk for chunk in seen if chunk.t_started == 0):
+        before = chunk.get_extra_model_outputs("prev_actions")
+        for step in range(1, len(chunk)):
+            assert before[step].tolist() == np.eye(2)[chunk.get_actions(step - 1)].tolist()
+            checked += 1
+    assert checked
 
 
 def test_the_step_before_is_encoded_like_observations() -> None:

@@ -55,6 +55,7 @@ from trainer.algorithms.checkpointing import (
     check_given_state,
     class_of_checkpoint,
     class_of_state,
+    component_for_module,
     config_from_state,
     metadata_of_state,
     plain_model_config,
@@ -120,7 +121,7 @@ from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
-from trainer.types import DEFAULT_MODULE_ID, AgentId, ModuleId, State
+from trainer.types import AgentId, ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -1508,28 +1509,10 @@ class Algorithm(Checkpointable, abc.ABC):
         self._refuse_if_stopped("restore_from_path")
         self.finish_saving()
         module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
-        manifest = read_manifest(path)
-        facts = manifest.metadata.get("modules", {})
-        if not facts:
-            component = without_only_id(component, [DEFAULT_MODULE_ID])
-        there = [f"learner/{id_}" for id_ in facts] or ["learner"]
-        whole = component.removesuffix("/rl_module")
-        if whole not in there:
-            raise ConfigError(
-                f"restore_from_path(component={component!r}, into={module_id!r}) got a component "
-                "that is no module; expected what one has learnt, or its weights alone "
-                f"(…/rl_module). The checkpoint has {', '.join(there)}. Name one of these."
-            )
-        saved = facts.get(whole.removeprefix("learner/"), manifest.metadata)
         own = self._facts_of(module_id)
-        for kind in ("observation_space", "action_space"):
-            if saved[kind] != own[kind]:
-                raise CheckpointMismatchError(
-                    f"{component!r} of the checkpoint has {kind}={saved[kind]}, and module "
-                    f"{module_id!r} has {own[kind]}. Restore it into a module with the same spaces."
-                )
+        component = component_for_module(read_manifest(path), component, into=module_id, own=own)
         learner = self.learners[module_id]
-        target = learner if component == whole else learner.module
+        target = learner.module if component.endswith("/rl_module") else learner
         target.restore_from_path(Path(path) / component, **how)
         self._send_weights()
 

@@ -55,8 +55,9 @@ from trainer.connectors import NormalizationStatistics
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
+from trainer.modules.by_module import without_only_id
 from trainer.modules.model_config import DefaultModelConfig
-from trainer.types import State
+from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 
 # ---- state
 
@@ -391,6 +392,41 @@ def check_facts(
             own["env"],
         )
     return float(facts.get("time_total_s") or 0.0)
+
+
+def component_for_module(
+    manifest: Manifest, component: str, *, into: ModuleId, own: Mapping[str, Any]
+) -> str:
+    """The path in a checkpoint of what one module has learnt, for another module of an algorithm.
+
+    Args:
+        manifest: of the checkpoint.
+        component: "learner/main", or "learner/main/rl_module" for the weights alone; that of an
+            only module may leave out its id.
+        into: the module that gets it.
+        own: the facts of that module.
+
+    Raises:
+        ConfigError: the component belongs to no module.
+        CheckpointMismatchError: the two modules have different spaces.
+    """
+    facts = _of_modules(manifest.metadata)
+    if "" in facts:
+        component = without_only_id(component, [DEFAULT_MODULE_ID])
+    by_path = {f"learner/{id_}".rstrip("/"): saved for id_, saved in facts.items()}
+    saved = by_path.get(component.removesuffix("/rl_module"))
+    if saved is None:
+        raise ConfigError(
+            f"restore_from_path(component={component!r}, into={into!r}) got a component that is no "
+            "module; expected what one has learnt, or its weights alone (…/rl_module). The "
+            f"checkpoint has {', '.join(by_path)}. Name one of these."
+        )
+    if different := list(_differences(saved, own, ("observation_space", "action_space"))):
+        raise CheckpointMismatchError(
+            f"{component!r} does not fit module {into!r}: {'; '.join(different)}. Nothing was "
+            "changed. Restore it into a module with the same spaces."
+        )
+    return component
 
 
 def _of_modules(facts: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
