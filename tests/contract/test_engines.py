@@ -77,7 +77,7 @@ class Handler:
             self._signals.num_heartbeats += 1
 
     def die(self, num_heartbeats: int, notes: Sequence[int], file: Path | None = None) -> None:
-        """Makes progress, then dies; the script strikes at the last sign."""
+        """Makes progress, then dies; the script strikes at the last heartbeat."""
         if file is not None:
             with file.open("a", encoding="utf-8") as calls:
                 calls.write("called\n")

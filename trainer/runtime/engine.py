@@ -109,8 +109,8 @@ class OwnHeartbeat:
     """Signals of a runner that plays in the process that asked for it: each heartbeat is a `beat`.
 
     Attributes:
-        must_end: always: the end cannot be told later.
-        notes: that are not looked at.
+        must_end: always True: nothing could set it later.
+        notes: written, never read.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class OwnHeartbeat:
 
     @property
     def num_heartbeats(self) -> int:
-        """Signs so far."""
+        """Heartbeats so far."""
         return self._num_heartbeats
 
     @num_heartbeats.setter
@@ -200,7 +200,7 @@ class Place(Protocol):
 
     @property
     def num_heartbeats(self) -> int:
-        """Signs of progress in the call that was made last; they stay when its worker dies."""
+        """Heartbeats in the call that was made last; they stay when its worker dies."""
 
     @property
     def notes(self) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ class Place(Protocol):
                 is unpickled in the worker.
             stall_limit_s: how long it may go without progress.
             limited_by: the setting that says so, for messages.
-            limit_at_work: both, from the first sign of progress on; the same if None.
+            limit_at_work: both, from the first heartbeat on; the same if None.
         """
 
     def submit(
@@ -336,7 +336,7 @@ class StallWatch:
     Attributes:
         limit_s: how long the call may go without progress; None is for ever.
         limited_by: the setting that says so, for messages.
-        limit_at_work: both, from the call's first sign of progress on; the same if None.
+        limit_at_work: both, from the call's first heartbeat on; the same if None.
     """
 
     def __init__(self, name: str, now_s: Callable[[], float]) -> None:

@@ -326,12 +326,12 @@ class LocalPlace:
 
     @property
     def num_heartbeats(self) -> int:
-        """Signs of progress in the call that was made last; they stay when its process dies."""
+        """Heartbeats in the call that was made last; they stay when its process dies."""
         return self._signals.num_heartbeats - self._heartbeats_before  # type: ignore[no-any-return]
 
     @property
     def num_heartbeats_ever(self) -> int:
-        """Signs of progress of all calls since the place was made, as handlers count them."""
+        """Heartbeats of all calls since the place was made, as handlers count them."""
         return self._signals.num_heartbeats  # type: ignore[no-any-return]
 
     @property

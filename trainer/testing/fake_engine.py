@@ -8,7 +8,7 @@
 
 No process is started, and nothing waits: the clock moves when its owner waits, to whatever comes
 next. So a worker that hangs for ten minutes is killed within a millisecond, and the same script
-always strikes the same call at the same sign of progress.
+always strikes the same call at the same heartbeat.
 
 Handlers are made from bytes and answer with bytes, as in a process; each has the global random
 generators to itself, and computes with one BLAS thread. What else is global in a process they
@@ -82,7 +82,7 @@ class ScriptedFault:
         method: of the handler, or "start"; empty for any.
         call: which call of that place, counted from 0 over all of its workers, starts included;
             None for any.
-        at_sign: "die", "hang", "delay": after so many signs of progress in the call; 0 is before
+        at_sign: "die", "hang", "delay": after so many heartbeats in the call; 0 is before
             the handler does anything.
         seconds: see `kind`.
         exit_code: of a worker that is gone; None if it is not known.
@@ -270,7 +270,7 @@ class FakePlace:
 
     @property
     def num_heartbeats(self) -> int:
-        """Signs of progress in the call that was made last."""
+        """Heartbeats in the call that was made last."""
         return self._signals.num_heartbeats - self._heartbeats_before
 
     @property
