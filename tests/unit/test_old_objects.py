@@ -1,0 +1,78 @@
+"""Garbage is collected from what a block made, unless the program froze objects itself."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from trainer.runtime import threads
+from trainer.runtime.threads import sparing_old_objects
+
+
+class Garbage:
+    """Python's collector as far as it is asked here."""
+
+    def __init__(self, num_frozen: int) -> None:
+        self.num_frozen = num_frozen
+        self.num_counts = 0
+
+    def get_freeze_count(self) -> int:
+        self.num_counts += 1
+        return self.num_frozen
+
+    def freeze(self) -> None:
+        self.num_frozen += 1_000
+
+    def unfreeze(self) -> None:
+        self.num_frozen = 0
+
+
+def collector(monkeypatch: pytest.MonkeyPatch, *, num_frozen: int) -> Garbage:
+    garbage = Garbage(num_frozen)
+    monkeypatch.setattr(threads, "gc", garbage)
+    monkeypatch.setattr(threads._Frozen, "by_the_program", False)
+    return garbage
+
+
+def test_objects_are_frozen_inside_the_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage = collector(monkeypatch, num_frozen=0)
+    for _ in range(2):
+        with sparing_old_objects():
+            assert garbage.num_frozen == 1_000
+        assert garbage.num_frozen == 0
+
+
+def test_an_error_thaws_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage = collector(monkeypatch, num_frozen=0)
+    with pytest.raises(ValueError, match="inside"), sparing_old_objects():
+        raise ValueError("inside")
+    assert garbage.num_frozen == 0
+
+
+def test_a_block_within_a_block_leaves_thawing_to_the_outer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    garbage = collector(monkeypatch, num_frozen=0)
+    with sparing_old_objects():
+        with sparing_old_objects():
+            pass
+        assert garbage.num_frozen == 1_000
+    with sparing_old_objects():
+        assert garbage.num_frozen == 1_000, "what it froze itself was taken for the program's"
+
+
+def test_what_the_program_froze_stays_frozen_and_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    garbage = collector(monkeypatch, num_frozen=2_000_000)
+    for _ in range(100):
+        with sparing_old_objects():
+            assert garbage.num_frozen == 2_000_000
+    assert garbage.num_frozen == 2_000_000
+    assert garbage.num_counts == 1, "Python counts one by one: 30 ms each time"
+
+
+def test_pythons_collector_has_what_is_asked_of_it() -> None:
+    for name in ("freeze", "unfreeze", "get_freeze_count"):
+        assert callable(getattr(gc, name))
