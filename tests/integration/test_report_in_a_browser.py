@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import struct
@@ -15,14 +16,25 @@ from trainer.reports import write_report
 
 pytestmark = pytest.mark.process
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+VARIABLE = "LOCAL_TRAINER_BROWSER"
+BROWSERS = (
+    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
+    *("microsoft-edge", "chrome-headless-shell"),
+)
 
 
 @pytest.fixture(scope="module")
 def browser() -> str:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    """A browser of Chromium's kind: the one that the variable names, or one on the PATH."""
+    named = os.environ.get(VARIABLE)
+    found = next((path for name in [named or "", *BROWSERS] if (path := shutil.which(name))), None)
+    if named and (found is None or found != shutil.which(named)):
+        pytest.fail(f"{VARIABLE}={named!r} names no program")
     if found is None:
-        pytest.skip(f"no browser is installed; looked for {', '.join(BROWSERS)}")
+        pytest.skip(
+            f"no browser is installed; looked for {', '.join(BROWSERS)}. Install one "
+            f"(`apt-get install chromium`), or name one in {VARIABLE}"
+        )
     return found
 
 

@@ -13,14 +13,13 @@ from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress import TrainingProgress
 from callbacks.ready_made.result_files import row_of
 from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
-from callbacks.ready_made.trackers import (
+from callbacks.ready_made.tracker_services import (
     MLflowService,
-    ServiceSender,
     TrackerService,
     TrackioService,
     WandbService,
-    facts_of,
 )
+from callbacks.ready_made.trackers import ServiceSender, facts_of
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import RunDirectory, RunPlan

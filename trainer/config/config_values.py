@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import re
+import weakref
 from collections.abc import (
     Callable,
     ItemsView,
@@ -19,7 +20,7 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from checkpoints import CodeNotAllowedError
@@ -191,9 +192,70 @@ def section(method: MethodT) -> MethodT:
         config.set_from_section(name, given)
         return method(config)
 
-    setattr(set_arguments, _SECTION_MARK, arguments)
     set_arguments.checks_arguments = True  # type: ignore[attr-defined]  # validate() judges them
-    return cast(MethodT, set_arguments)
+    return cast(MethodT, _SectionMethod(set_arguments, arguments))
+
+
+class _SectionMethod:
+    """A section in the body of a class, found in each class with a signature of its own.
+
+    What `help()` and completion show are all arguments that the class takes, with the defaults
+    that they have there: `PPOConfig().training(` offers `lr=5e-05`, which PPO's own declaration
+    leaves to that of all algorithms.
+
+    Args:
+        function: sets what it is given.
+        arguments: the names in its declaration.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+        functools.update_wrapper(self, function)
+        setattr(self, _SECTION_MARK, arguments)
+        self._function = function
+        self._functions: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        return self._function(*args, **given)
+
+    def __get__(self, config: object | None, owner: type) -> Any:
+        function = self._functions.get(owner)
+        if function is None:
+            function = self._functions[owner] = self._shown_in(owner)
+        return function if config is None else MethodType(function, config)
+
+    def _shown_in(self, owner: type) -> Any:
+        """A copy of the function with the signature of a class."""
+        function: Any = self._function
+        code, names = function.__code__, function.__globals__
+        copy: Any = FunctionType(code, names, function.__name__, None, function.__closure__)
+        functools.update_wrapper(copy, function)
+        setattr(copy, _SECTION_MARK, getattr(self, _SECTION_MARK))
+        copy.__signature__ = _signature_in(owner, function.__name__, inspect.signature(function))
+        return copy
+
+
+def _signature_in(owner: type, name: str, declared: inspect.Signature) -> inspect.Signature:
+    """A section's own arguments, those it shares with the classes above, and what else it takes."""
+    table: NameTable = getattr(owner, "_names", NameTable({}, {}))
+    own = list(declared.parameters.values())
+    rest = [own.pop()] if own[-1].kind is inspect.Parameter.VAR_KEYWORD else []
+    shared = [
+        parameter
+        for ancestor in owner.__mro__
+        if isinstance(member := vars(ancestor).get(name), _SectionMethod)
+        for parameter in inspect.signature(member._function).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    known = {parameter.name: parameter for parameter in [*reversed(shared), *own]}
+    first = [parameter.name for parameter in own]
+    order = [*first, *dict.fromkeys(each.name for each in shared if each.name not in first)]
+    shown = [
+        known[argument].replace(default=table.settings[argument].default)
+        if argument in table.settings and known[argument].default is NotProvided
+        else known[argument]
+        for argument in order
+    ]
+    return declared.replace(parameters=[*shown, *rest])
 
 
 class ConfigValues:
