@@ -60,10 +60,12 @@ class PostingService:
 
     def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
         """The address of the run."""
+        del facts
         return self._url + run_id
 
     def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
         """Posts a row."""
+        del step
         request = urllib.request.Request(run, data=json.dumps(row).encode(), method="POST")
         with urllib.request.urlopen(request):
             pass
@@ -152,4 +154,5 @@ class _CountingHandler(logging.Handler):
         self.num_warnings = 0
 
     def emit(self, record: logging.LogRecord) -> None:
+        del record
         self.num_warnings += 1

@@ -16,6 +16,7 @@ from callbacks.ready_made.stopping import EarlyStopping, NonFiniteGuard
 from callbacks.ready_made.task_ladder import TaskLadder
 from callbacks.ready_made.tracker_services import TrackerService
 from callbacks.ready_made.trackers import (
+    AimLogger,
     MLflowLogger,
     TrackerLogger,
     TrackioLogger,
@@ -23,6 +24,7 @@ from callbacks.ready_made.trackers import (
 )
 
 __all__ = [
+    "AimLogger",
     "BestCheckpoint",
     "CSVLogger",
     "EarlyStopping",

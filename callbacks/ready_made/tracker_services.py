@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from callbacks.optional_import import optional_module
 
@@ -151,6 +151,14 @@ class TrackioService(WandbService):
             **self._settings,
         )
 
+    def log_artifact(self, run: Any, artifact: Artifact, step: int) -> None:
+        """A version of an artefact of the project, named after the run."""
+        del step
+        name = f"{run.name}-{artifact.kind}"
+        if artifact.kind == "videos":
+            name = f"{name}-{artifact.name}"
+        run.log_artifact(str(artifact.path), name=name, type=artifact.kind)
+
     def close_run(self, run: Any, *, failed: bool) -> None:
         """Ends a run."""
         del failed
@@ -238,3 +246,69 @@ class MLflowService:
     def _key(self, path: str) -> str:
         """A name that MLflow takes."""
         return self._UNKNOWN.sub("_", path)
+
+
+class AimService:
+    """Aim, a store on this machine; needs `pip install 'local-trainer[aim]'`.
+
+    Aim names runs itself; `aim-run` in the folder of the run says which one is gone on with.
+
+    Args:
+        repo: the folder of the store (its `.aim` is made there), or `aim://host:port`; None: the
+            current folder.
+        experiment_name: Aim's experiment; None: the experiment's name.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+
+    def __init__(self, repo: str | None = None, *, experiment_name: str | None = None) -> None:
+        self._module()
+        self._repo = "." if repo is None else repo
+        self._experiment = experiment_name
+
+    def _module(self) -> ModuleType:
+        return optional_module("aim", user="AimService", extra="aim")
+
+    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
+        """A new run, or the one whose name lies in the folder."""
+        aim, known = self._module(), Path(facts["folder"]) / "aim-run"
+        repo: Any = self._repo
+        if "://" not in repo:
+            Path(repo).mkdir(parents=True, exist_ok=True)
+            repo = aim.Repo.from_path(repo, init=True)
+        own_id, _, name = known.read_text().partition(" ") if known.exists() else ("", "", "")
+        if own_id == run_id:
+            return aim.Run(name, repo=repo, force_resume=True, **_QUIET)
+        experiment = self._experiment or str(facts["experiment"])
+        run = aim.Run(repo=repo, experiment=experiment, **_QUIET)
+        run.name = str(facts["name"])
+        run["params"] = {path: str(value) for path, value in facts["params"].items()}
+        # Aim itself refuses what is no address; the files lie beside those of the run.
+        run.set_artifacts_uri((Path(facts["folder"]) / "aim-artifacts").absolute().as_uri())
+        known.parent.mkdir(parents=True, exist_ok=True)
+        known.write_text(f"{run_id} {run.hash}")
+        return run
+
+    def log_row(self, run: Any, row: Mapping[str, float], step: int) -> None:
+        """Sends a row, number by number."""
+        for path, value in row.items():
+            run.track(value, name=path, step=step)
+
+    def log_artifact(self, run: Any, artifact: Artifact, step: int) -> None:
+        """Copies a file or folder to where Aim keeps files of the run."""
+        del step
+        name = f"{artifact.kind}/{artifact.name}"
+        if artifact.path.is_dir():
+            run.log_artifacts(str(artifact.path), name, block=True)
+        else:
+            run.log_artifact(str(artifact.path), f"{name}{artifact.path.suffix}", block=True)
+
+    def close_run(self, run: Any, *, failed: bool) -> None:
+        """Ends a run."""
+        del failed
+        run.close()
+
+
+_QUIET: Final = {"system_tracking_interval": None, "log_system_params": False}
+"""Aim measures the machine on a thread of its own, unless it is told not to."""

@@ -1,12 +1,12 @@
-"""Trackers: results sent to Weights & Biases, MLflow or trackio, and kept in a folder beside.
+"""Trackers: results sent to Weights & Biases, MLflow, trackio or Aim, and kept in a folder.
 
 Three parts, each usable by itself:
 
 - A `TrackerService` (`callbacks.ready_made.tracker_services`) talks to one service. It may hang.
 - `ServiceSender` hands rows to a service on a thread, through a queue of limited length, knows
   which were sent, and goes on with the same run after a resume.
-- `WandbLogger`, `MLflowLogger`, `TrackioLogger` are the callbacks: every row is written to a file
-  first and then handed to the sender.
+- `WandbLogger`, `MLflowLogger`, `TrackioLogger`, `AimLogger` are the callbacks: every row is
+  written to a file first and then handed to the sender.
 
 What a service does never reaches training: a row that it refuses, or that finds the queue full, is
 counted and told once. It stays in the file, and rows that are missing at the end of the service's
@@ -44,6 +44,7 @@ from callbacks.ready_made.result_loggers import (
 )
 from callbacks.ready_made.tracker_services import (
     ARTIFACT_KINDS,
+    AimService,
     Artifact,
     ArtifactKind,
     ArtifactService,
@@ -468,7 +469,7 @@ class TrackerLogger(ResultLogger):
 
 def _artifact_problems(service: TrackerService, artifacts: Sequence[ArtifactKind]) -> list[str]:
     if isinstance(artifacts, str) or not isinstance(artifacts, Sequence):
-        return [f"`artifacts={artifacts!r}` must be a list, such as [\"checkpoints\"]"]
+        return [f'`artifacts={artifacts!r}` must be a list, such as ["checkpoints"]']
     problems = [
         text for kind in artifacts for text in choice_problems("artifacts", kind, ARTIFACT_KINDS)
     ]
@@ -570,4 +571,33 @@ class MLflowLogger(TrackerLogger):
         artifacts: Sequence[ArtifactKind] = (),
     ) -> None:
         service = MLflowService(tracking_uri, experiment_name=experiment_name, tags=tags)
+        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
+
+
+class AimLogger(TrackerLogger):
+    """Sends every result to Aim, a store on this machine; RLlib's `AimLoggerCallback`.
+
+    Needs `pip install 'local-trainer[aim]'`.
+
+    Args:
+        repo: see `AimService`.
+        folder: where rows and the id of the run are; of one run.
+        experiment_name: Aim's experiment; None: algorithm and env.
+        max_waiting: see `TrackerLogger`.
+        artifacts: see `TrackerLogger`.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+
+    def __init__(
+        self,
+        repo: str | None = None,
+        *,
+        folder: str | Path = "aim-tracker",
+        experiment_name: str | None = None,
+        max_waiting: int = 1000,
+        artifacts: Sequence[ArtifactKind] = (),
+    ) -> None:
+        service = AimService(repo, experiment_name=experiment_name)
         super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)

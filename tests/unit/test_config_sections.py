@@ -235,7 +235,9 @@ def test_every_event_is_an_argument_of_callbacks() -> None:
 
 def test_completion_shows_all_arguments_of_a_class_with_its_defaults() -> None:
     shown = inspect.signature(PPOConfig().training).parameters
-    ours = {name for name, setting in PPOConfig._names.settings.items() if setting.section == "training"}
+    ours = {
+        name for name, setting in PPOConfig._names.settings.items() if setting.section == "training"
+    }
     assert ours <= set(shown)
     for name in ("lr", "gamma", "train_batch_size", "clip_param", "num_epochs", "lambda_"):
         assert shown[name].default == PPOConfig()[name], name

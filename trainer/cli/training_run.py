@@ -14,6 +14,7 @@ from callbacks.ready_made.progress import TrainingProgress
 from callbacks.ready_made.result_files import row_of
 from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
 from callbacks.ready_made.tracker_services import (
+    AimService,
     MLflowService,
     TrackerService,
     TrackioService,
@@ -27,7 +28,7 @@ from trainer.errors import ConfigError
 from trainer.runtime.signals import CutShort, OrderlyEnd
 
 _PROJECT: Final = "local-trainer"
-TRACKERS: Final = ("wandb", "mlflow", "trackio")
+TRACKERS: Final = ("wandb", "mlflow", "trackio", "aim")
 """The services that `--track` names."""
 
 # Together with saving and Python's own end, less than 3 s.
@@ -190,6 +191,8 @@ def tracker_service(name: str) -> TrackerService:
             return WandbService(place or _PROJECT)
         if service == "trackio":
             return TrackioService(place or _PROJECT)
+        if service == "aim":
+            return AimService(place or None)
     raise ConfigError(f"There is no tracker {service!r}. There are: {', '.join(TRACKERS)}.")
 
 

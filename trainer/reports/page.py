@@ -94,7 +94,10 @@ def _tables(runs: Sequence[Run], labels: Sequence[str] | None) -> dict[str, Any]
         "labels": list(groups),
         "differing": _differing_by_label(groups),
         "faults": {run.name: found for run in runs if (found := _faults(run))},
-        "timings": {label: _time_split(members) for label, members in groups.items()},
+        "are_settings_known": any(run.settings for run in runs),
+        "timings": {
+            label: split for label, members in groups.items() if (split := _time_split(members))
+        },
         "videos": list(_videos(runs)),
         "episodes": [path for run in runs for path in run.episodes],
         "commands": [command for run in runs if (command := _command(run))],
@@ -292,8 +295,10 @@ runs; with fewer than about five runs it says little.</p>
 <tr><td>{{ name }}</td>{% for value in values %}<td>{{ value }}</td>{% endfor %}</tr>
 {% endfor %}
 </table></div>
-{% else %}
+{% elif are_settings_known %}
 <p>None.</p>
+{% else %}
+<p>Not known: these runs saved no checkpoint.</p>
 {% endif %}
 
 <h2>Faults and repairs</h2>
@@ -314,6 +319,8 @@ runs; with fewer than about five runs it says little.</p>
 </span></td></tr>
 {% endfor %}
 </table>
+{% else %}
+<p>Not known: the results hold no timers.</p>
 {% endfor %}
 
 {% if losses %}

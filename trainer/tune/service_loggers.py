@@ -1,8 +1,8 @@
 """Loggers that send each trial's rows to a service: Weights & Biases, MLflow, trackio.
 
 One run per trial, whose id follows from experiment and trial: a restored experiment goes on with
-the same runs. Services are those of `callbacks.ready_made.tracker_services`; they are talked to on a
-thread, through a queue of limited length. If one hangs or fails, its rows are dropped with one
+the same runs. Services are those of `callbacks.ready_made.tracker_services`; they are talked to on
+a thread, through a queue of limited length. If one hangs or fails, its rows are dropped with one
 warning; tuning never waits for it.
 """
 
