@@ -19,6 +19,7 @@ import atexit
 import json
 import logging
 import re
+import sys
 import threading
 import uuid
 from collections import deque
@@ -265,8 +266,19 @@ class ServiceSender:
         self._writer.submit(action, has_limit=has_limit)
 
     def _end(self) -> None:
-        self.close()
-        self.flush(EXIT_PATIENCE_S)
+        """Ends the run of the service at the end of the process, if it answers."""
+        if self._run is None or not self.flush(EXIT_PATIENCE_S):
+            return
+        if sys.version_info < (3, 12):
+            self.close()
+            self.flush(EXIT_PATIENCE_S)
+            return
+        # No thread can be started any more at the end of the process. The service has answered all
+        # rows, so that it is asked here, where nothing limits how long it takes.
+        try:
+            self._run.close()
+        except Exception as error:  # noqa: BLE001 - of any service; training is over
+            _LOGGER.warning("%s did not end its run: %r", type(self._service).__name__, error)
 
 
 def _do(action: Callable[[], object]) -> None:

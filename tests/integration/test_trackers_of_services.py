@@ -204,16 +204,24 @@ def wandb_record(folder: Path, name: str) -> tuple[str, list[float]]:
     return run_id, values
 
 
+@pytest.fixture(scope="module")
+def trackio_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where trackio keeps everything: it reads the variable once, when it is imported."""
+    folder = tmp_path_factory.mktemp("trackio")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(folder))
+        pytest.importorskip("trackio")
+        yield folder
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_trackio_has_one_run_with_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    pytest.importorskip("trackio")
-    train_and_resume(lambda: TrackioLogger("tests", folder=tmp_path / "t"), tmp_path)
+def test_trackio_has_one_run_with_all_rows(trackio_store: Path, tmp_path: Path) -> None:
+    train_and_resume(lambda: TrackioLogger("rows", folder=tmp_path / "t"), tmp_path)
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    (name,) = storage.get_runs("tests")
+    (name,) = storage.get_runs("rows")
     assert name == json.loads((tmp_path / "t" / "run.json").read_text())["run"]
-    logs = storage.get_logs("tests", name)
+    logs = storage.get_logs("rows", name)
     assert [entry["training_iteration"] for entry in logs] == [1, 2, 3, 4, 5]
 
 
@@ -222,14 +230,14 @@ def test_trackio_has_one_run_with_all_rows(tmp_path: Path, monkeypatch: pytest.M
 def test_aim_has_one_run_with_config_and_all_rows(tmp_path: Path) -> None:
     aim = pytest.importorskip("aim")
     train_and_resume(lambda: AimLogger(str(tmp_path / "store"), folder=tmp_path / "t"), tmp_path)
-    repo = aim.Repo.from_path(str(tmp_path / "store"))
-    (found,) = list(repo.iter_runs())
+    _, name = (tmp_path / "t" / "aim-run").read_text().split()
+    assert aim.Repo.from_path(str(tmp_path / "store")).list_all_runs() == [name]
+    found = aim.Run(name, repo=str(tmp_path / "store"), read_only=True)
     assert found["params"]["train_batch_size"] == "40"
     metric = found.get_metric("training_iteration", aim.sdk.Context({}))
     steps, (values, *_) = metric.data.items_list()
     assert [int(step) for step in steps] == [40 * n for n in range(1, 6)]
     assert list(values) == [1, 2, 3, 4, 5]
-    repo.close()
 
 
 def make_service(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrackerLogger:
@@ -238,12 +246,11 @@ def make_service(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tr
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("TRACKIO_DIR", str(folder / "store"))
     settings: dict[str, Any] = {"folder": folder / "t", "artifacts": ["checkpoints", "videos"]}
     made: dict[str, Any] = {
         "wandb": lambda: WandbLogger("tests", **settings),
         "mlflow": lambda: MLflowLogger(str(folder / "store"), **settings),
-        "trackio": lambda: TrackioLogger("tests", **settings),
+        "trackio": lambda: TrackioLogger("files", **settings),
         "aim": lambda: AimLogger(str(folder / "store"), **settings),
     }
     return made[name]()
@@ -253,8 +260,11 @@ def make_service(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tr
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["mlflow", "wandb", "trackio", "aim"])
 def test_a_service_has_checkpoints_and_videos_as_they_are(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    roots = [tmp_path]
+    if name == "trackio":
+        roots.append(request.getfixturevalue("trackio_store"))
     tracker = make_service(name, tmp_path, monkeypatch)
     (tmp_path / "videos").mkdir()
     film = b"\0\0\0\x18ftypmp42" + bytes(range(256))
@@ -276,7 +286,8 @@ def test_a_service_has_checkpoints_and_videos_as_they_are(
     own = [tmp_path / "saved", tmp_path / "videos"]
     kept = {
         file.read_bytes()
-        for file in tmp_path.rglob("*")
+        for root in roots
+        for file in root.rglob("*")
         if file.is_file() and not any(file.is_relative_to(folder) for folder in own)
     }
     if name == "wandb":  # checkpoints are only named in its file, and read where it stages them

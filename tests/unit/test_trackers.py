@@ -6,6 +6,8 @@ import copy
 import json
 import logging
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -331,6 +333,31 @@ def test_artefacts_that_a_service_cannot_take_are_refused(store: Store, tmp_path
         TrackerLogger(Service(store), tmp_path, artifacts=["videos"])
     with pytest.raises(CallbackConfigError, match="must be one of 'checkpoints', 'videos'"):
         TrackerLogger(FilingService(store), tmp_path, artifacts=["weights"])  # type: ignore[list-item]
+
+
+SCRIPT = """
+import pathlib, sys
+from callbacks.ready_made.trackers import ServiceSender
+
+class Service:
+    def open_run(self, run_id, facts): return run_id
+    def log_row(self, run, row, step): print("row", step)
+    def close_run(self, run, *, failed): print("close")
+
+sender = ServiceSender(Service(), pathlib.Path(sys.argv[1]) / "run.json")
+sender.send({"training_iteration": 1}, {"name": "x"}, [])
+assert sender.flush(10)
+"""
+
+
+@pytest.mark.process
+def test_the_end_of_the_process_ends_the_run_of_the_service(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, tmp_path],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\n") == ["row 1", "close", ""]
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("arguments", [{"folder": ""}, {"max_waiting": 0}])

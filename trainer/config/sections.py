@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
-from trainer.config.config_values import ConfigValues, section
+from trainer.config.config_values import ConfigValues
+from trainer.config.section_methods import section
 from trainer.config.settings import (
     Check,
     Merge,
