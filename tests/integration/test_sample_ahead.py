@@ -98,7 +98,7 @@ class LaggingByHand(PPO):
 
 
 def test_samples_lack_one_update() -> None:
-    plain = {"observation_filter": "NoFilter", "normalize_rewards": False}
+    plain: dict[str, Any] = {"observation_filter": "NoFilter", "normalize_rewards": False}
     by_hand = PPOConfig(algo_class=LaggingByHand).update_from_dict(
         {**config().to_dict(), **plain, "sample_ahead": False}
     )
@@ -286,8 +286,8 @@ def test_modules_that_are_added_act_at_once(tmp_path: Path) -> None:
         path = algo.save_to_path(tmp_path / "checkpoint")
         results += [algo.train() for _ in range(2)]
         found = league.outcome(algo, results)
-    with Algorithm.from_checkpoint(path, allow_code=True) as algo:
-        restored = league.outcome(algo, [*results[:2], algo.train(), algo.train()])
+    with Algorithm.from_checkpoint(path, allow_code=True) as again:
+        restored = league.outcome(again, [*results[:2], again.train(), again.train()])
     del expected["env_runners"]  # there are as many callbacks of runners as there are runners
     assert {name: found[name] for name in expected} == expected
     assert restored == found
@@ -306,10 +306,10 @@ def test_a_restored_run_asks_for_the_same_sample_again(num_before: int, tmp_path
         path = algo.save_to_path(tmp_path / "checkpoint", background=True)
         algo.finish_saving()
         assert trained(algo, 4 - num_before) == results[num_before:]
-    with Algorithm.from_checkpoint(path, callbacks=Remembering) as algo:
-        assert everything(algo) == at_save
-        assert trained(algo, 4 - num_before) == results[num_before:]
-        assert everything(algo) == end
+    with Algorithm.from_checkpoint(path, callbacks=Remembering) as restored:
+        assert everything(restored) == at_save
+        assert trained(restored, 4 - num_before) == results[num_before:]
+        assert everything(restored) == end
 
 
 @pytest.mark.process
@@ -332,9 +332,9 @@ def test_a_checkpoint_from_the_middle_goes_on_elsewhere_and_with_other_runners(
             num_env_runners=num_env_runners,
             num_envs_per_env_runner=num_envs,
             callbacks_on_train_result=None,
-        ) as algo:
-            trained(algo, 2)
-            assert learnt(algo) == expected
+        ) as restored:
+            trained(restored, 2)
+            assert learnt(restored) == expected
 
 
 def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
@@ -358,13 +358,13 @@ def test_checkpoints_are_restored_with_the_other_setting(is_ahead: bool, tmp_pat
         trained(algo, 2)
         path = algo.save_to_path(tmp_path / "checkpoint")
         weights = algo.get_weights()
-    given = {"callbacks": Remembering, "sample_ahead": not is_ahead}
-    with Algorithm.from_checkpoint(path, **given) as algo:
-        assert algo.env_runner is not None
-        assert algo.env_runner.weights_version == 2
-        assert encode(algo.get_weights()) == encode(weights)
-        algo.train()
-        assert algo.env_runner.weights_version == (2 if not is_ahead else 3)
+    given: dict[str, Any] = {"callbacks": Remembering, "sample_ahead": not is_ahead}
+    with Algorithm.from_checkpoint(path, **given) as restored:
+        assert restored.env_runner is not None
+        assert restored.env_runner.weights_version == 2
+        assert encode(restored.get_weights()) == encode(weights)
+        restored.train()
+        assert restored.env_runner.weights_version == (3 if is_ahead else 2)
 
 
 def test_new_weights_act_in_the_sample_after_the_next() -> None:
