@@ -7,7 +7,6 @@ evaluation. It may also be absent because nothing logs it, and then waiting for 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -17,6 +16,7 @@ import numpy as np
 from callbacks.errors import CallbackConfigError
 from checkpoints import CheckpointError
 from checkpoints.listing import resolve_path
+from checkpoints.nearest_names import nearest_names
 
 # ---- task names
 #
@@ -211,7 +211,7 @@ class WatchedMetric:
 
     def _nearest(self, result: Mapping[str, Any]) -> str:
         known = [path for path, _ in numbers_in(result)]
-        found = difflib.get_close_matches(self.path, known, n=3, cutoff=0.5)
+        found = nearest_names(self.path, known, most=3, similarity=0.5)
         if not found:  # perhaps only the sections before it were left out
             found = [path for path in known if path.endswith(f"/{self.path}")][:3]
         named = ", ".join(map(repr, found))

@@ -39,8 +39,8 @@ from checkpoints import (
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
 from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch
-from checkpoints.component_paths import nearest
 from checkpoints.components import flatten
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
@@ -842,7 +842,7 @@ class Algorithm(Checkpointable, abc.ABC):
         if module_id is not None and module_id not in learners:
             raise ModuleError(
                 f"get_module({module_id!r:.80}): there is no such module"
-                f"{nearest(str(module_id), list(learners))}; there is "
+                f"{did_you_mean(module_id, learners, IN_BRACKETS)}; there is "
                 f"{', '.join(map(repr, learners))}. Name one of these."
             )
         learner = learners.only if module_id is None else learners[module_id]

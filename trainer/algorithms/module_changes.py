@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
-from checkpoints.component_paths import nearest
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.state_shapes import (
     NOTHING,
     TEXT,
@@ -140,7 +140,8 @@ class RunModules:
         if unknown:
             raise ConfigError(
                 f"policies_to_train={sorted(ids)!r}: there is no module "
-                f"{', '.join(map(repr, unknown))}{nearest(unknown[0], list(self.ids))}. Name some "
+                f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], self.ids, IN_BRACKETS)}."
+                " Name some "
                 f"of {', '.join(map(repr, self.ids))}."
             )
         return replace(self, trained=tuple(sorted(ids)))
@@ -344,7 +345,7 @@ class ModuleChanges:
         if module_id not in self.now.ids:
             raise ConfigError(
                 f"{what}: there is no module {module_id!r}"
-                f"{nearest(str(module_id), list(self.now.ids))}. There are "
+                f"{did_you_mean(module_id, self.now.ids, IN_BRACKETS)}. There are "
                 f"{', '.join(map(repr, self.now.ids))}. Name one of these."
             )
 

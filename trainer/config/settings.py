@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import itertools
 import reprlib
@@ -27,6 +26,7 @@ from checkpoints.arguments import (
     shown,
     text,
 )
+from checkpoints.nearest_names import nearest
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
 from trainer.old_names import OLD_NAMES, OldName
 from trainer.types import ToBeDrawn
@@ -261,19 +261,6 @@ def assignment(name: str, value: Any) -> str:
     printer = _Printer()
     printer.maxstring = printer.maxother = _LONGEST_VALUE_CHARS
     return f"`{name}={printer.repr(value)}`"
-
-
-def nearest(name: str, candidates: Iterable[str], *, similarity: float = 0.6) -> str | None:
-    """The candidate that looks most like `name`, or None when none looks similar.
-
-    Args:
-        name: what was written.
-        candidates: what could have been meant.
-        similarity: how similar a candidate has to be: 0 anything, 1 equal but for case.
-    """
-    lowered = {candidate.lower(): candidate for candidate in sorted(candidates)}
-    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=similarity)
-    return lowered[matches[0]] if matches else None
 
 
 def raise_problems(where: str, problems: Sequence[Problem]) -> None:

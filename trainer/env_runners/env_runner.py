@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import difflib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any, Final
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.envs import VectorEnv
@@ -59,8 +59,7 @@ class ConfigView(Mapping[str, Any]):
                 "`algorithm.env_runner_group.set_task(task)` for an env with `set_task` and "
                 "`get_task` (docs/curriculum.md)."
             )
-        near = () if name.startswith("_") else difflib.get_close_matches(name, self._settings, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = "" if name.startswith("_") else did_you_mean(name, self._settings)
         raise AttributeError(f"The config of an env runner has no setting {name!r}.{hint}")
 
     def __setattr__(self, name: str, value: object) -> None:

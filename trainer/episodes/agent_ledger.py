@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
+from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import (
     ALL_AGENTS,
     COMMON_INFOS,
     AgentIds,
     canonical_order,
     listed,
-    nearest_agent,
     plain_id,
     why_no_agent_id,
 )
@@ -298,7 +298,7 @@ class AgentLedger:
         if self.possible is None:
             problem = f"{why_no_agent_id(plain_id(agent))}. Give every agent an id of its own."
         else:
-            near = nearest_agent(agent, self.possible)
+            near = did_you_mean(agent, self.possible, similarity=0.5)
             problem = (
                 f"the possible agents are {listed(self.possible)}.{near} List every agent that can "
                 "ever appear in `possible_agents`."

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.moved_names import current_module
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import anything, fields, number
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
@@ -30,7 +31,6 @@ from trainer.exploration.exploration import (
     WithSubExploration,
     checked_count,
     checked_number,
-    hint,
     normal_numbers,
     numbers_for,
     schedule_or_ramp,
@@ -1001,7 +1001,8 @@ def _resolved(kind: Any) -> Any:
     if module and not module.startswith(_RLLIB):
         return _resolved(_imported(module, name, kind))
     raise UnknownSettingError(
-        f"exploration_config: there is no type {kind!r}.{hint(name, EXPLORATIONS)} Give one of "
+        f"exploration_config: there is no type {kind!r}.{did_you_mean(name, EXPLORATIONS)}"
+        " Give one of "
         f"{', '.join(EXPLORATIONS)}, a dotted path to a class, or the class itself."
     )
 
@@ -1052,7 +1053,7 @@ def _refuse_unknown(kind: Any, settings: Mapping[str, Any]) -> None:
         offered = sorted(set(known or ()) - _CONTEXT)
         raise UnknownSettingError(
             f"exploration_config: {name} has no argument {unknown[0]!r}."
-            f"{hint(unknown[0], offered)} It takes {', '.join(offered) or 'none'}."
+            f"{did_you_mean(unknown[0], offered)} It takes {', '.join(offered) or 'none'}."
         )
 
 

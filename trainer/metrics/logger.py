@@ -14,6 +14,7 @@ import numpy as np
 
 from checkpoints import Checkpointable, check_shape
 from checkpoints.arguments import checked_methods, require_keys
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -38,7 +39,6 @@ from trainer.metrics.result import (
     checked_options,
     is_always_written,
     leaves,
-    nearest,
     path_of,
     put,
     sorting_key,
@@ -540,7 +540,7 @@ class MetricsLogger(Checkpointable):
             if default is not _NO_DEFAULT:
                 return default
             known = [text_of(known) for known in self._table.by_path]
-            raise KeyError(f"Nothing was logged as {key!r}.{nearest(text_of(path), known)}")
+            raise KeyError(f"Nothing was logged as {key!r}.{did_you_mean(text_of(path), known)}")
         tree: dict[Any, Any] = {}
         for below, statistic in found.items():
             if throughput and not statistic.options.with_throughput:

@@ -15,8 +15,8 @@ import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
 from checkpoints.arguments import checked_methods
-from checkpoints.component_paths import nearest
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec
 from trainer.modules.by_module import check_module_ids, module_position, why_no_module_id
@@ -62,7 +62,8 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         except (KeyError, TypeError) as cause:
             known = list(self._modules)
             raise UnknownModuleError(
-                f"There is no module {module_id!r:.80}{nearest(str(module_id), known)}. There are "
+                f"There is no module {module_id!r:.80}"
+                f"{did_you_mean(module_id, known, IN_BRACKETS)}. There are "
                 f"{known}. Give one of these ids."
             ) from cause
 
@@ -381,7 +382,8 @@ class MultiRLModuleSpec:
         if spec is None:
             known = sorted(self.rl_module_specs)
             raise UnknownModuleError(
-                f"There is no spec of a module {module_id!r:.80}{nearest(str(module_id), known)}. "
+                f"There is no spec of a module {module_id!r:.80}"
+                f"{did_you_mean(module_id, known, IN_BRACKETS)}. "
                 f"There are {known}. Give one of these ids."
             )
         return spec

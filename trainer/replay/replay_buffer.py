@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Iterable, Mapping
@@ -23,6 +22,7 @@ from checkpoints.arguments import (
     several,
 )
 from checkpoints.errors import CheckpointMismatchError
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import (
     TEXT,
     anything,
@@ -834,8 +834,7 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
             del arguments[name]
             unknown.remove(name)
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(unknown[0], known)
         if unknown[0] in OLD_NAMES.refused_replay_arguments:
             hint = f" {OLD_NAMES.refused_replay_arguments[unknown[0]]}"
         raise ReplayError(
@@ -857,8 +856,7 @@ def _class_of(kind: Any) -> type[ReplayBuffer]:
         return kind
     if isinstance(kind, str) and names_replay_buffer(kind):
         return REPLAY_BUFFERS[kind.rpartition(".")[2]]
-    near = difflib.get_close_matches(str(kind), REPLAY_BUFFERS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(kind, REPLAY_BUFFERS)
     raise ReplayError(
         f"There is no replay buffer {kind!r}.{hint} Give one of {', '.join(REPLAY_BUFFERS)}, or a "
         "subclass of ReplayBuffer."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import difflib
 import faulthandler
 import fcntl
 import multiprocessing
@@ -27,6 +26,7 @@ import gymnasium
 import numpy as np
 
 from callbacks import EVENTS, RLlibCallback
+from checkpoints.nearest_names import did_you_mean
 from trainer.env_runners import EnvRunner
 from trainer.env_runners.env_runner import get_global_worker
 from trainer.envs import EnvContext, EnvFactory
@@ -197,8 +197,7 @@ class Fault:
 
 def _check_known(name: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
-        near = difflib.get_close_matches(given, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(given, known)
         raise ConfigError(f"Fault({name}={given!r}): expected one of {', '.join(known)}.{hint}")
 
 

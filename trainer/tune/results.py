@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.result_files import leaves
-from trainer.config.settings import nearest
+from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TrialError, TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
@@ -308,8 +308,7 @@ class ResultGrid(Sequence[Result]):
             keys |= {path for path, _ in leaves(last)}
             if value_at(last, metric) is not MISSING:
                 have.append(f"{result.number:05d}")
-        near = nearest(metric, keys)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(metric, keys)
         what = (
             f"Trials {', '.join(have[:10])} have it, but no finite number."
             if have

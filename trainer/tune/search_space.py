@@ -22,8 +22,9 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 
 from checkpoints.arguments import shown
+from checkpoints.nearest_names import did_you_mean
 from trainer.config import AlgorithmConfig
-from trainer.config.settings import nearest, same_value
+from trainer.config.settings import same_value
 from trainer.errors import SearchSpaceError
 from trainer.types import ToBeDrawn
 
@@ -533,11 +534,10 @@ class SearchSpace:
             for key, entry in value.items():
                 self._collect(entry, (*path, key), flat, where)
         elif not same_value(value, self._constant(path)):
-            near = nearest(name, self.parameters)
             raise SearchSpaceError(
                 f"{where}: {name}={shown(value)} is no parameter of the space and not its constant "
                 f"there. Expected some of {', '.join(self.parameters) or 'none'}."
-                + (f" Did you mean {near!r}?" if near else "")
+                f"{did_you_mean(name, self.parameters)}"
             )
 
     def _constant(self, path: Path) -> Any:
