@@ -656,24 +656,26 @@ class Algorithm(Checkpointable, abc.ABC):
         return self._all_or_nothing(self._evaluations.evaluate)
 
     @judges_arguments
-    def after_train_result(self, function: AfterResult) -> None:
+    def after_train_result(self, function: AfterResult, *, phase: str | None = None) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 
         By then all callbacks have heard of the result, and what they logged is in it. So a
         checkpoint that is saved there goes on exactly, while one that is saved directly in
-        `on_train_result` lacks what the callbacks that come later would have remembered. Functions
-        are called in the order given; one that is given by another such function comes after all
-        that are waiting, so that what decides comes before what saves. If one raises, `train()`
-        raises the very same exception, not a `CallbackError` around it, and the iteration is
-        undone; it will be made again with the same bytes.
+        `on_train_result` lacks what the callbacks that come later would have remembered. If one
+        raises, `train()` raises the very same exception, not a `CallbackError` around it, and the
+        iteration is undone; it will be made again with the same bytes.
 
         Args:
             function: called with what `train()` is about to return.
+            phase: when: "decide", then "save", "save_last" (what is to remember the other saves),
+                and "report"; within a phase in the order given. None is "decide", or inside such a
+                function the phase after its own.
 
         Raises:
-            TrainerError: no `on_train_result` is running, or `function` cannot be called.
+            TrainerError: no `on_train_result` is running, `function` cannot be called, or the phase
+                does not exist or is over.
         """
-        self._iterations.after_result(function)
+        self._iterations.after_result(function, phase)
 
     def replay_episode(self, crash_file: str | Path) -> list[SingleAgentEpisode]:
         """Plays again, in this process, a request to an env runner that failed.

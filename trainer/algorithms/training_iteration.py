@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from callbacks import CallbackChain
+from callbacks.chain import ResultPhases
 from checkpoints import check_shape
 from checkpoints.state_shapes import (
     count,
@@ -233,7 +234,7 @@ class TrainingIterations:
         self.between = TimeBetween()
         self._algorithm = algorithm
         self._evaluations = evaluations
-        self._after_result: list[AfterResult] | None = None
+        self._after_result: ResultPhases | None = None
         self._has_told_of_agents = False
 
     @property
@@ -336,19 +337,18 @@ class TrainingIterations:
         """Fires `on_train_result`, then calls those who wait for the complete result."""
         algorithm, metrics = self._algorithm, self._algorithm.metrics
         peeked = metrics.peek()
-        waiting = self._after_result = []
+        waiting = self._after_result = ResultPhases()
         try:
             with self.between.spent_on(CALLBACKS):
                 algorithm.callbacks.fire(
                     "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
                 )
             merge_late_values(result, before=peeked, after=metrics.compile())
-            for function in waiting:  # which grows while it is gone through
-                function(result)
+            waiting.run(result)
         finally:
             self._after_result = None
 
-    def after_result(self, function: AfterResult) -> None:
+    def after_result(self, function: AfterResult, phase: str | None) -> None:
         """See `Algorithm.after_train_result`."""
         if self._after_result is None:
             raise TrainerError(
@@ -361,7 +361,12 @@ class TrainingIterations:
                 "result. Give the function itself, without calling it: "
                 "`algorithm.after_train_result(save)`."
             )
-        self._after_result.append(function)
+        try:
+            self._after_result.add(function, phase)
+        except ValueError as error:
+            raise TrainerError(
+                f"after_train_result({function!r:.80}, phase={phase!r}): {error}."
+            ) from error
 
     def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
         algorithm = self._algorithm
