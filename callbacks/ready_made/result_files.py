@@ -23,6 +23,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints.code import moved_path
+from checkpoints.file_system import replacing
 
 # ---- result files
 #
@@ -201,7 +202,7 @@ class LineFile:
         self._last_iteration = None
         temporary = self.path.with_name(f"{self.path.name}.tmp")
         last = 0
-        with temporary.open("wb") as file:
+        with replacing(self.path, temporary) as file:
             for iteration, line in self.rows():
                 if iteration < before or iteration == HEADER:
                     last = max(last, iteration)
@@ -210,10 +211,7 @@ class LineFile:
             if then is not None:
                 last = then[0]
                 file.write(then[1] + b"\n")
-            file.flush()
-            os.fsync(file.fileno())  # or a power failure could leave the new name on an empty file
-        shutil.copymode(self.path, temporary)
-        temporary.replace(self.path)
+            shutil.copymode(self.path, temporary)
         self._remember(last)
 
     def forget_after(self, iteration: int) -> None:

@@ -30,6 +30,7 @@ from callbacks.ready_made.stopping import COUNTS, Mode, Unit
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
+from checkpoints.file_system import replacing
 
 # ---- saving callback
 #
@@ -467,6 +468,5 @@ class BestCheckpoint(SavingCallback):
             {"metric": self._metric.path, "mode": self._mode, "checkpoints": entries}, indent=2
         )
         file = self.directory.path / SCORES_FILE
-        temporary = file.with_suffix(".tmp")
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-        temporary.replace(file)
+        with replacing(file, file.with_suffix(".tmp"), must_sync=False) as opened:
+            opened.write(f"{text}\n".encode())

@@ -1,4 +1,4 @@
-"""Algorithms by name.
+"""Algorithms by name, and what one is built from: its config, callbacks, engine and env runners.
 
 Names in checkpoints and on the command line resolve here and nowhere else.
 """

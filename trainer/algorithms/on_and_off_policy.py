@@ -1,4 +1,7 @@
-"""What algorithms that learn from each sample once share."""
+"""`training_step()` as algorithms share it: learning from each sample once, or from replay.
+
+PPO and PG are on policy, DQN and SAC off policy. The settings of replay are declared here, too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How an episode grows, step by step, until it is done; the hot path of sampling.
+"""`SingleAgentEpisode`: grows step by step until it is done, is cut, sliced, joined and saved.
 
-What becomes of a chunk afterwards (cutting, slicing, joining, state) is in
-`single_agent_episode.py`.
+Growing is on the hot path of sampling. The columns and their getters are in `episode_columns.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -337,12 +336,7 @@ class BlockTimer:
         self._starts.stack = [*getattr(self._starts, "stack", []), self._clock()]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._report(self._clock() - self._starts.stack.pop())
 
 

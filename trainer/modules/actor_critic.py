@@ -1,6 +1,6 @@
-"""What is needed to build a module anywhere: a small frozen value that can travel.
+"""The ready-made networks of PPO and PG (with and without a value function), and `RLModuleSpec`.
 
-The ready-made policy network without a value function, for algorithms that need none.
+A spec is what is needed to build a module anywhere: a small frozen value that can travel.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The numbers a network learns: one contiguous vector, seen through named arrays.
+"""Optimisers (Adam, SGD), gradient clipping, schedules, and the vector of parameters they change.
 
-Optimiser, clipping, hashing and broadcasting work on `flat` in single vector operations; layers
-read and write the named views. Both are the same memory, so nothing is ever copied between them.
-The gradients of a network are a second `Parameters` of the same shapes. How the numbers are first
-drawn is decided in `trainer.nn.layers`.
-Values that change with training: a constant, or straight lines between given points.
+`Parameters` is one contiguous vector, seen through named arrays. Optimiser, clipping, hashing and
+broadcasting work on `flat` in single vector operations; layers read and write the named views. Both
+are the same memory, so nothing is ever copied between them. The gradients of a network are a second
+`Parameters` of the same shapes. How the numbers are first drawn is decided in `trainer.nn.layers`.
+A `Schedule` is a value that changes with training: a constant, or straight lines between given
+points.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from checkpoints import (
     encode,
 )
 from checkpoints.arguments import require_keys
+from checkpoints.file_system import replacing
 from checkpoints.state_shapes import (
     FLAG,
     NOTHING,
@@ -213,9 +214,8 @@ class CrashFiles:
         number = 1
         while (path := directory / f"{stem}-{number}{SUFFIX}").exists():
             number += 1
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        with replacing(path, path.with_suffix(".unfinished"), must_sync=False) as file:
+            file.write(data)
         return path
 
 

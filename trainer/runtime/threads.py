@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -55,12 +54,7 @@ class SideBySide:
         self._is_open = _num_cores() > 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with signals_deferred():  # what was interrupted ends first: no thread goes on behind us
             self._is_open = False
             helper, self._helper = self._helper, None

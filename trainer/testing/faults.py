@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import faulthandler
-import fcntl
 import multiprocessing
 import os
 import resource
@@ -26,6 +25,7 @@ import gymnasium
 import numpy as np
 
 from callbacks import EVENTS, RLlibCallback
+from checkpoints.file_system import lock_file
 from checkpoints.nearest_names import did_you_mean
 from trainer.env_runners import EnvRunner
 from trainer.env_runners.env_runner import get_global_worker
@@ -177,7 +177,7 @@ class Fault:
         """Changes (how often it may still happen, how often it has); returns what was before."""
         file = os.open(self.memory, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, wait=True)
             line = os.pread(file, _LINE_BYTES, 0)
             left, fired = map(int, line.split()) if line else (self._most_times, 0)
             after = change(left, fired)
