@@ -20,17 +20,8 @@ from typing import Any, Final, Protocol
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
+from checkpoints import state_shapes as shapes
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
-from checkpoints.state_shapes import (
-    NOTHING,
-    TEXT,
-    anything,
-    count,
-    dict_of,
-    fields,
-    list_of,
-    one_of,
-)
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -66,20 +57,23 @@ _LOGGER: Final = logging.getLogger(__name__)
 MODULES: Final = "modules"
 """The component of a checkpoint that says which modules there are."""
 
-_STATE: Final = fields(
+_STATE: Final = shapes.fields(
     {
-        "version": count,
-        "modules": dict_of(
-            fields(
-                {"spec": one_of(SPEC_RECORD, NOTHING), "settings": dict_of(anything)},
+        "version": shapes.count,
+        "modules": shapes.dict_of(
+            shapes.fields(
+                {
+                    "spec": shapes.one_of(SPEC_RECORD, shapes.NOTHING),
+                    "settings": shapes.dict_of(shapes.anything),
+                },
             )
         ),
         "mapping": MAPPING_RECORD,
         "evaluation_mapping": MAPPING_RECORD,
-        "trained": one_of(list_of(TEXT), TEXT, NOTHING),
-        "updates_of_removed": dict_of(count),
+        "trained": shapes.one_of(shapes.list_of(shapes.TEXT), shapes.TEXT, shapes.NOTHING),
+        "updates_of_removed": shapes.dict_of(shapes.count),
     },
-    optional={"fingerprints": dict_of(TEXT)},
+    optional={"fingerprints": shapes.dict_of(shapes.TEXT)},
 )
 _FUNCTION: Final = "a function"
 _MAPPINGS: Final = ("mapping", "evaluation_mapping")

@@ -23,13 +23,7 @@ import numpy as np
 from callbacks import CallbackChain
 from callbacks.chain import ResultPhases
 from checkpoints import check_shape
-from checkpoints.state_shapes import (
-    count,
-    dict_of,
-    fields,
-    number,
-    of_type,
-)
+from checkpoints import state_shapes as shapes
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
@@ -61,9 +55,11 @@ _TRAINED_BY_SEVERAL: Final = {"num_agent_steps_trained": 0, "num_module_steps_tr
 
 def _counts_by_id(value: Any, place: str) -> Iterator[str]:
     """The check for counts by id; those of agents may be ints."""
-    yield from of_type(dict)(value, place)
+    yield from shapes.of_type(dict)(value, place)
     if isinstance(value, dict):
-        yield from dict_of(count)({str(id_): steps for id_, steps in value.items()}, place)
+        yield from shapes.dict_of(shapes.count)(
+            {str(id_): steps for id_, steps in value.items()}, place
+        )
 
 
 @dataclass
@@ -166,11 +162,15 @@ class Counters:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
         optional = {
             **dict.fromkeys(_BY_ID, _counts_by_id),
-            "num_agent_steps_trained": count,
-            "num_module_steps_trained": dict_of(count),
+            "num_agent_steps_trained": shapes.count,
+            "num_module_steps_trained": shapes.dict_of(shapes.count),
         }
-        whole = {own.name: count for own in dataclasses.fields(self) if own.name not in optional}
-        check_shape(state, fields({**whole, "num_rows_owed": number}, optional=optional))
+        whole = {
+            own.name: shapes.count for own in dataclasses.fields(self) if own.name not in optional
+        }
+        check_shape(
+            state, shapes.fields({**whole, "num_rows_owed": shapes.number}, optional=optional)
+        )
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave."""
