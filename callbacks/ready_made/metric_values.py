@@ -17,6 +17,7 @@ from callbacks.errors import CallbackConfigError
 from checkpoints import CheckpointError
 from checkpoints.listing import resolve_path
 from checkpoints.nearest_names import nearest_names
+from checkpoints.trees import named_leaves
 
 # ---- task names
 #
@@ -78,14 +79,11 @@ def as_number(value: Any) -> float | None:
     return None
 
 
-def numbers_in(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def numbers_in(tree: Mapping[Any, Any]) -> Iterator[tuple[str, float]]:
     """(slash path, number) of all numbers in a nested dict, in its order, but of the config."""
-    for part, value in tree.items():
-        path = f"{prefix}{part}"
-        if isinstance(value, Mapping):
-            if path != "config":
-                yield from numbers_in(value, f"{path}/")
-        elif (number := as_number(value)) is not None:
+    results = {key: value for key, value in tree.items() if key != "config"}
+    for path, value in named_leaves(results):
+        if (number := as_number(value)) is not None:
             yield path, number
 
 

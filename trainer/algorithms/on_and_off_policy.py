@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
+from checkpoints.trees import same
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
@@ -24,7 +25,6 @@ from trainer.config.settings import (
     mapping,
     number,
     optional,
-    same_value,
 )
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
@@ -108,7 +108,7 @@ def refused(advice: Mapping[str, str]) -> Rule:
     def ask_for_nothing(config: OffPolicyConfig) -> Iterator[Problem]:
         for name, text in advice.items():
             value = config.read_value(name)
-            if not same_value(value, getattr(type(config), name).default):
+            if not same(value, getattr(type(config), name).default):
                 yield Problem(
                     assignment(name, value), "not offered in this version.", text, (name,)
                 )

@@ -24,6 +24,7 @@ from callbacks import CallbackChain
 from callbacks.chain import ResultPhases
 from checkpoints import check_shape
 from checkpoints import state_shapes as shapes
+from checkpoints.trees import same
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
@@ -709,19 +710,9 @@ def merge_late_values(
                     section, before=old if isinstance(old, Mapping) else {}, after=value
                 )
         elif not dict.__contains__(result, key) or (
-            not _same(value, old) and _same(result[key], old)
+            not same(value, old) and same(result[key], old)
         ):
             result[key] = value
-
-
-def _same(left: Any, right: Any) -> bool:
-    # NaN equals itself here; arrays are compared by identity, which is enough to see a new one.
-    if left is right:
-        return True
-    try:
-        return bool(left == right) or (left != left and right != right)
-    except ValueError:
-        return False
 
 
 # ---- batch listener

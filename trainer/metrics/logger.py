@@ -15,6 +15,7 @@ from checkpoints import Checkpointable, check_shape
 from checkpoints import state_shapes as shapes
 from checkpoints.arguments import checked_methods, require_keys
 from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.metrics.result import (
     OPTION_DEFAULTS,
@@ -24,7 +25,6 @@ from trainer.metrics.result import (
     Reduce,
     checked_options,
     is_always_written,
-    leaves,
     path_of,
     put,
     sorting_key,

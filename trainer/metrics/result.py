@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
 from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
 
@@ -66,15 +67,6 @@ def put(tree: dict[Any, Any], path: Path, value: Any) -> None:
     for part in path[:-1]:
         tree = tree.setdefault(part, {})
     tree[path[-1]] = value
-
-
-def leaves(tree: Mapping[Any, Any], prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """All (path, leaf) of a nested dict, in its order; empty dicts have none."""
-    for part, value in tree.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*prefix, part))
-        else:
-            yield (*prefix, part), value
 
 
 def sorting_key(item: tuple[Path, Any]) -> tuple[str, ...]:

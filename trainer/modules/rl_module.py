@@ -16,6 +16,7 @@ from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
 from checkpoints.components import checkpoint_and_root, read_constructor
 from checkpoints.moved_names import current_class
+from checkpoints.trees import mapped
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.modules.spaces import (
@@ -152,11 +153,7 @@ _ARGUMENTS = (*_SPACES, "model_config", "inference_only", "action_mask_key", "dt
 
 def plain_setting(value: Any) -> Any:
     """A setting with dicts and lists of the plain kind: those of a frozen config are others."""
-    if isinstance(value, Mapping):
-        return {key: plain_setting(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [plain_setting(entry) for entry in value]
-    return tuple(map(plain_setting, value)) if type(value) is tuple else value
+    return mapped(lambda leaf: leaf, value)
 
 
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:

@@ -19,6 +19,7 @@ from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.result_files import JSONLinesResults
 from checkpoints import CheckpointError, latest_checkpoint, read_checkpoint, read_manifest
 from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import named_leaves
 from trainer.errors import ReportError
 
 X_AXES: Final[Mapping[str, tuple[str, str]]] = {
@@ -192,7 +193,7 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
 
     The seed is among them. A run without a checkpoint has "?" everywhere.
     """
-    flat = [dict(_flattened(run.settings)) for run in runs]
+    flat = [_flattened(run.settings) for run in runs]
     names = sorted({name for settings in flat for name in settings})
     table = {
         name: [
@@ -204,12 +205,8 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
     return {name: values for name, values in table.items() if len(set(values)) > 1}
 
 
-def _flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flattened(value, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", _short(value)
+def _flattened(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {path: _short(value) for path, value in named_leaves(settings, keep_empty=True)}
 
 
 def _short(value: Any) -> str:

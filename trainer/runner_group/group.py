@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
+from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -45,7 +44,7 @@ from trainer.runner_group.records import RunnerPlace, RunnerRecords, SlotStates,
 from trainer.runner_group.rounds import Ask, OnRecreated
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.types import AgentId, Array, State
+from trainer.types import AgentId, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -655,7 +654,7 @@ class EnvRunnerGroup:
             known is not None
             and known.modules.ids == weights.modules.ids
             and all(
-                _same_arrays(known.modules[id_].state, newest.state)
+                same(known.modules[id_].state, newest.state)
                 for id_, newest in weights.modules.items()
             )
         )
@@ -869,12 +868,6 @@ class EnvRunnerGroup:
         """Whether the module of that id learns: all that there are do."""
         del batch
         return policy_id is None or policy_id in self.module_specs
-
-
-def _same_arrays(left: Mapping[str, Array], right: Mapping[str, Array]) -> bool:
-    return left.keys() == right.keys() and all(
-        np.array_equal(left[name], array) for name, array in right.items()
-    )
 
 
 def _is_same(known: ByModule[Normalization] | None, given: ByModule[Normalization]) -> bool:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
 from checkpoints import state_shapes as shapes
+from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
@@ -24,7 +25,7 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
-from trainer.envs.tasks import TaskInForce, same_task
+from trainer.envs.tasks import TaskInForce
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import is_number
 from trainer.episodes.episode_state import EPISODE_STATE
@@ -218,7 +219,7 @@ class RunnerPlace:
     def set_task(self, index: int, task: Any) -> None:
         """Sets the task of a sub-env; the runner is told with the next request."""
         position = self.positions[index]
-        if position.tasks and same_task(position.tasks[-1].task, task):
+        if position.tasks and same(position.tasks[-1].task, task):
             return
         positions = list(self.positions)
         positions[index] = position.with_task(task)
@@ -905,5 +906,5 @@ def tasks_for_fresh_slots(positions: Sequence[SlotPosition]) -> tuple[TaskInForc
     known = [position.task_now for position in positions]
     if not known or not all(known):
         return ()
-    is_one = all(same_task(task[0].task, known[0][0].task) for task in known)
+    is_one = all(same(task[0].task, known[0][0].task) for task in known)
     return known[0] if is_one else ()
