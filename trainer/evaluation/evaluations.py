@@ -508,11 +508,11 @@ def _normalization_like(normalization: Normalization) -> shapes.ShapeCheck:
     return shapes.fields(observations, optional={"rewards": _REWARDS})
 
 
-def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
-    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+def subject_state(subject: Subject) -> shapes.ShapeCheck:
+    """The check for the state of another subject, of the same modules.
 
     Args:
-        subject: of the newest weights, which those of an evaluation under way have to be like.
+        subject: of the newest weights, which those of the other have to be like.
     """
     ids = subject.weights.modules.ids
     modules = subject.weights.modules.map(_module_weights_like)
@@ -530,7 +530,17 @@ def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
     )
     in_force = subject.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
-    under_way = {"iteration": shapes.count, "weights": weights, "normalization": normalization}
+    return shapes.fields(
+        {"iteration": shapes.count, "weights": weights, "normalization": normalization}
+    )
+
+
+def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
+    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+
+    Args:
+        subject: of the newest weights, which those of an evaluation under way have to be like.
+    """
     # Of modules that there may not be any more; what does not fit is refused when it is made.
     of_others = {
         "iteration": shapes.count,
@@ -543,7 +553,7 @@ def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
         optional={
             "reported_at": shapes.one_of(shapes.count, shapes.NOTHING),
             "running_of": shapes.one_of(shapes.count, shapes.NOTHING),
-            "running": shapes.one_of(shapes.fields(under_way), shapes.fields(of_others)),
+            "running": shapes.one_of(subject_state(subject), shapes.fields(of_others)),
         },
     )
 
