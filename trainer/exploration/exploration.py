@@ -22,6 +22,7 @@ from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.nn import ActionDistribution
 from trainer.nn.distributions import from_uniform, uniform_width
+from trainer.nn.optimizers import on_lines
 from trainer.seeding import NoiseKind
 from trainer.types import Array, State
 
@@ -149,13 +150,10 @@ class PiecewiseSchedule(ExplorationSchedule):
 
     def value(self, t: float) -> float:
         """See the class."""
-        points = self.endpoints
-        for (start, first), (stop, second) in pairwise(points):
-            if start <= t < stop:
-                return first + (t - start) / (stop - start) * (second - first)
-        if self.outside_value is not None:
+        steps, values = zip(*self.endpoints, strict=True)
+        if self.outside_value is not None and not steps[0] <= t < steps[-1]:
             return self.outside_value
-        return points[0][1] if t < points[0][0] else points[-1][1]
+        return values[0] if t < steps[0] else on_lines(steps, values, t)
 
 
 SCHEDULES: Final[Mapping[str, type[ExplorationSchedule]]] = MappingProxyType(

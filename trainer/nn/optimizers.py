@@ -405,12 +405,17 @@ class Schedule:
 
     def value_at(self, num_env_steps: int) -> float:
         """The value after that many env steps (≥ 0) of the whole run."""
-        after = bisect_right(self.steps, num_env_steps)
-        if after == len(self.steps):
-            return self.values[-1]
-        start, stop = self.steps[after - 1], self.steps[after]
-        fraction = (num_env_steps - start) / (stop - start)
-        return self.values[after - 1] + fraction * (self.values[after] - self.values[after - 1])
+        return on_lines(self.steps, self.values, num_env_steps)
+
+
+def on_lines(steps: Sequence[float], values: Sequence[float], at: float) -> float:
+    """The value at `at` ≥ the first step on straight lines between points, then the last value."""
+    after = bisect_right(steps, at)
+    if after == len(steps):
+        return values[-1]
+    start, stop = steps[after - 1], steps[after]
+    fraction = (at - start) / (stop - start)
+    return values[after - 1] + fraction * (values[after] - values[after - 1])
 
 
 def _require_finite(numbers: Sequence[float], *, name: str) -> None:
