@@ -110,6 +110,10 @@ class Parameters:
             ModuleError: a name is missing or unknown, or a tensor has the wrong shape or dtype or
                 holds numbers that are not finite. The message lists every such tensor.
         """
+        if self._fits(state):  # the usual case: weights that come with every round of steps
+            for name, view in self.views.items():
+                view[...] = state[name]
+            return
         arrays = {name: np.asarray(value) for name, value in state.items()}
         problems = _differences(self.shapes, {name: array.shape for name, array in arrays.items()})
         for name in self.shapes.keys() & arrays.keys():
@@ -123,6 +127,17 @@ class Parameters:
             raise ModuleError(_mismatch_message(problems))
         for name, view in self.views.items():
             view[...] = arrays[name]
+
+    def _fits(self, state: State) -> bool:
+        """Whether it is a state of arrays in which nothing is wrong."""
+        dtype = self.flat.dtype
+        return len(state) == len(self.views) and all(
+            type(array := state.get(name)) is np.ndarray
+            and array.shape == shape
+            and array.dtype == dtype
+            and _is_finite(array)
+            for name, shape in self.shapes.items()
+        )
 
 
 def _is_finite(array: Array) -> bool:
