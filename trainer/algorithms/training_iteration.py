@@ -305,7 +305,8 @@ class TrainingIterations:
         if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
             with result.time("evaluation_iteration"):
                 evaluations.begin_iteration(is_due=is_due)
-        while not _has_done_enough(config, result, time.monotonic() - started_at):
+        limits = IterationLimits.of(config)
+        while not limits.are_reached(result, time.monotonic() - started_at):
             self._make_training_step()
             result.num_training_steps += 1
             counters.num_training_steps += 1
@@ -412,14 +413,37 @@ class TrainingIterations:
             )
 
 
-def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
-    sampled, trained = result.num_steps(by_agent=config.counts_agent_steps)
-    return (
-        result.num_training_steps > 0
-        and elapsed_s >= (config.min_time_s_per_iteration or 0)
-        and sampled >= (config.min_sample_timesteps_per_iteration or 0)
-        and trained >= (config.min_train_timesteps_per_iteration or 0)
-    )
+@dataclass(frozen=True)
+class IterationLimits:
+    """How much an iteration does at least; read once, as it may have hundreds of training steps.
+
+    Attributes:
+        time_s: seconds.
+        sampled, trained: steps.
+        by_agent: they are agent steps.
+    """
+
+    time_s: float
+    sampled: int
+    trained: int
+    by_agent: bool
+
+    @classmethod
+    def of(cls, config: AlgorithmConfig) -> IterationLimits:
+        """The limits that are configured."""
+        return cls(
+            config.min_time_s_per_iteration or 0,
+            config.min_sample_timesteps_per_iteration or 0,
+            config.min_train_timesteps_per_iteration or 0,
+            config.counts_agent_steps,
+        )
+
+    def are_reached(self, result: IterationResult, elapsed_s: float) -> bool:
+        """Whether an iteration has done enough."""
+        if not result.num_training_steps or elapsed_s < self.time_s:
+            return False
+        sampled, trained = result.num_steps(by_agent=self.by_agent)
+        return sampled >= self.sampled and trained >= self.trained
 
 
 class RunClock:

@@ -254,6 +254,9 @@ class EpsilonGreedy(Exploration):
         )
         self._uniform = UniformActions(action_space)
         self.noise_width = 1 + self._uniform.width
+        nothing: Array = np.zeros((1, *action_space.shape), np.int64)  # type: ignore[misc]
+        # Where nothing is masked, every action has the same: [1], for any number of rows.
+        self._likelihood: Array = np.exp(self._uniform.logp(nothing))
         self._newest: tuple[int, Any, float] = (-1, None, 0.0)
 
     def epsilon(self, timestep: int) -> float:
@@ -288,7 +291,8 @@ class EpsilonGreedy(Exploration):
         is_best = actions == self.distribution.deterministic(inputs)
         if is_best.ndim > 1:
             is_best = np.logical_and.reduce(is_best, axis=1)
-        uniform = np.exp(self._uniform.logp(actions, valid_parts(inputs)))
+        valid = valid_parts(inputs)
+        uniform = self._likelihood if valid is None else np.exp(self._uniform.logp(actions, valid))
         share: Array = epsilon * uniform + (1.0 - epsilon) * is_best
         return np.log(np.maximum(share, _SMALLEST)).astype(np.float32, copy=False)
 

@@ -195,6 +195,10 @@ ClipMode = Literal["value", "norm", "global_norm"]
 CLIP_MODES: Final[tuple[str, ...]] = get_args(ClipMode)
 
 
+_ADAM_BLOCK: Final = 16_384
+"""Numbers that Adam goes through at once: five vectors of them stay in a core's own cache."""
+
+
 class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
 
@@ -244,9 +248,17 @@ class Adam:
             lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
         self._num_steps += 1
+        size = self._parameters.flat.size
+        for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
+            part = slice(start, min(start + _ADAM_BLOCK, size))
+            self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
+
+    def _step_part(self, part: slice, lr: float | Array) -> None:
+        """One part of the flat vectors; every number has an operation of its own."""
         beta_1, beta_2 = self._betas
-        gradient, scratch = self._gradients.flat, self._scratch
-        first, second = self._first_moment.flat, self._second_moment.flat
+        gradient, scratch = self._gradients.flat[part], self._scratch[part]
+        first, second = self._first_moment.flat[part], self._second_moment.flat[part]
+        parameters = self._parameters.flat[part]
         np.subtract(gradient, first, scratch)
         np.multiply(scratch, 1.0 - beta_1, scratch)
         np.add(first, scratch, first)
@@ -263,7 +275,7 @@ class Adam:
             np.multiply(scratch, lr, scratch)
             lr = 1.0
         np.multiply(scratch, lr * correction_2 / correction_1, scratch)
-        np.subtract(self._parameters.flat, scratch, self._parameters.flat)
+        np.subtract(parameters, scratch, parameters)
 
     def get_state(self) -> State:
         """The moments by tensor name and the number of steps; copies."""
