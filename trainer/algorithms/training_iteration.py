@@ -305,8 +305,8 @@ class TrainingIterations:
         if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
             with result.time("evaluation_iteration"):
                 evaluations.begin_iteration(is_due=is_due)
-        limits = IterationLimits.of(config)
-        while not limits.are_reached(result, time.monotonic() - started_at):
+        has_done_enough = _limits_of(config)
+        while not has_done_enough(result, time.monotonic() - started_at):
             self._make_training_step()
             result.num_training_steps += 1
             counters.num_training_steps += 1
@@ -413,37 +413,22 @@ class TrainingIterations:
             )
 
 
-@dataclass(frozen=True)
-class IterationLimits:
-    """How much an iteration does at least; read once, as it may have hundreds of training steps.
+def _limits_of(config: AlgorithmConfig) -> Callable[[IterationResult, float], bool]:
+    """Says whether an iteration has done enough, from its numbers so far and its seconds.
 
-    Attributes:
-        time_s: seconds.
-        sampled, trained: steps.
-        by_agent: they are agent steps.
+    The settings are read once: an iteration of short rounds has hundreds of training steps.
     """
+    least_s, by_agent = config.min_time_s_per_iteration or 0, config.counts_agent_steps
+    least_sampled = config.min_sample_timesteps_per_iteration or 0
+    least_trained = config.min_train_timesteps_per_iteration or 0
 
-    time_s: float
-    sampled: int
-    trained: int
-    by_agent: bool
-
-    @classmethod
-    def of(cls, config: AlgorithmConfig) -> IterationLimits:
-        """The limits that are configured."""
-        return cls(
-            config.min_time_s_per_iteration or 0,
-            config.min_sample_timesteps_per_iteration or 0,
-            config.min_train_timesteps_per_iteration or 0,
-            config.counts_agent_steps,
-        )
-
-    def are_reached(self, result: IterationResult, elapsed_s: float) -> bool:
-        """Whether an iteration has done enough."""
-        if not result.num_training_steps or elapsed_s < self.time_s:
+    def are_reached(result: IterationResult, elapsed_s: float) -> bool:
+        if not result.num_training_steps or elapsed_s < least_s:
             return False
-        sampled, trained = result.num_steps(by_agent=self.by_agent)
-        return sampled >= self.sampled and trained >= self.trained
+        sampled, trained = result.num_steps(by_agent=by_agent)
+        return sampled >= least_sampled and trained >= least_trained
+
+    return are_reached
 
 
 class RunClock:

@@ -443,7 +443,8 @@ class SACModule(RLModule):
         if self._ahead_and_ones.shape[1] != len(obs):
             self._ahead_and_ones = columns_with_ones(self.obs_size, len(obs), self.parameters.dtype)
         self._ahead_and_ones[:-1] = obs.T
-        return self._pi_ahead.forward(self._ahead_and_ones)[:-1].T
+        inputs: Array = self._pi_ahead.forward(self._ahead_and_ones)[:-1].T
+        return inputs
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """Overwrites the policy's gradients; there is no value function besides the critics."""
