@@ -457,9 +457,14 @@ def test_a_network_of_ones_own_learns_the_same_values() -> None:
 
 
 def test_metrics_take_time_only_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed: list[object] = []
+    computed: list[float] = []
     make = dqn._metrics
-    monkeypatch.setattr(dqn, "_metrics", lambda *of: computed.append(of) or make(*of))
+
+    def counted(loss: dqn.QLoss, norm: float) -> dict[str, Any]:
+        computed.append(norm)
+        return make(loss, norm)
+
+    monkeypatch.setattr(dqn, "_metrics", counted)
     subject, buffer = learner(lr=0.1), chain()
     first, second = update(subject, buffer), update(subject, buffer)
     assert second["num_module_steps_trained"] == 16
