@@ -39,7 +39,7 @@ def config(made: Any, env: Any, module_class: type[TorchRLModule], **settings: A
         made.training(train_batch_size=64)
     else:
         made.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
-        made.reporting(min_sample_timesteps_per_iteration=60)
+        made.reporting(min_sample_timesteps_per_iteration=30)
     return made.update_from_dict(settings).debugging(seed=3)
 
 

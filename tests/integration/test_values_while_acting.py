@@ -14,7 +14,7 @@ from checkpoints import encode
 from tests.torch_modules import DenseModule, NoisyDense, Remembering
 from trainer import PPOConfig, RLModuleSpec
 from trainer.modules import ActorCriticModule
-from trainer.testing.checks import encoded_samples
+from trainer.testing.checks import check_module, encoded_samples
 from trainer.testing.envs import TargetEnv
 
 IMAGES: dict[str, Any] = {
@@ -142,3 +142,17 @@ def test_values_by_a_method_of_ones_own_or_with_memory_are_left_to_learning(
     space, actions = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(2)
     assert not RLModuleSpec(module_class, space, actions).build().gives_values
     assert RLModuleSpec(NoisyDense, space, actions).build().gives_values
+
+
+class ValuesOtherwise(NoisyDense):
+    """While it acts, its values are those of another scale."""
+
+    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        outputs = self._forward(batch)
+        return {**outputs, "vf_preds": outputs["vf_preds"] * 2.0 + 1.0}
+
+
+def test_the_check_of_modules_finds_other_values_while_acting() -> None:
+    space, actions = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(2)
+    with pytest.raises(AssertionError, match="gives other 'vf_preds' than `compute_values`"):
+        check_module(ValuesOtherwise, observation_space=space, action_space=actions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 from typing import Any
 
@@ -674,32 +673,13 @@ def test_a_device_that_is_not_there_is_named() -> None:
 # ---- without Torch
 
 
-WITHOUT = """
-import sys
-sys.modules["torch"] = None
-import trainer
-from gymnasium import spaces
-try:
-    trainer.RLModuleSpec({what}).build()
-except ImportError as error:
-    print(error)
-"""
-
-
-@pytest.mark.process
-def test_importing_the_library_never_imports_torch_and_its_lack_is_named() -> None:
-    script = "import trainer, sys; assert 'torch' not in sys.modules; trainer.TorchRLModule"
-    subprocess.run([sys.executable, "-c", script], check=True)
-    spaces_ = "spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2)"
-    what = f"trainer.TorchRLModule, {spaces_}"
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(what=what)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "TorchRLModule needs the package `torch`" in done.stdout
-    assert 'pip install "local-trainer[torch]"' in done.stdout
+def test_its_lack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That importing the library never imports Torch is shown in `test_fresh_import`."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError) as caught:
+        RLModuleSpec(TorchRLModule, BOX, TWO).build()
+    assert "TorchRLModule needs the package `torch`" in str(caught.value)
+    assert 'pip install "local-trainer[torch]"' in str(caught.value)
 
 
 def test_modules_in_numpy_have_no_buffers_and_no_draws() -> None:
