@@ -34,6 +34,10 @@ MIXED = spaces.Dict(
 MASKED = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "observations": BOX})
 
 
+LAZY_LAYERS_WARN = pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
+"""Torch 2.3 warns that they may change."""
+
+
 def built(
     module_class: type[TorchRLModule],
     observation_space: Any = BOX,
@@ -237,6 +241,7 @@ class Lazy(TorchRLModule):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
 
+@LAZY_LAYERS_WARN
 def test_layers_that_learn_their_size_from_an_input_are_built() -> None:
     module = built(Lazy)
     assert module.parameters.shapes == {"pi.weight": (2, 4), "pi.bias": (2,)}
@@ -615,6 +620,7 @@ def test_every_mistake_is_named_when_the_module_learns(
         learn_and_send()
 
 
+@LAZY_LAYERS_WARN
 def test_values_that_are_missing_are_named() -> None:
     module = built(Lazy)
     with pytest.raises(ModuleError, match="Lazy gives no values, but its algorithm learns them"):
