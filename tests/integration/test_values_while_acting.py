@@ -55,7 +55,8 @@ def test_only_what_follows_a_chunk_is_valued_by_the_learner(network: str) -> Non
 
         module.__dict__["compute_values"] = counted
         samples = algo.env_runner.sample(num_timesteps=61)
-        algo.learner.update(samples, num_env_steps_sampled_before=0)
+        learner: Any = algo.learner
+        learner.update(samples, num_env_steps_sampled_before=0)
     assert given == [len(samples)]
 
 

@@ -281,8 +281,9 @@ class _ActingInParts:
     The networks are those of the module, so new weights take effect at once.
     """
 
-    def __init__(self, encoder: MLP | ImageNetwork, pi: MLP, vf: MLP) -> None:
-        self._encoder, self._pi, self._vf = map(acting_forward, (encoder, pi, vf))
+    def __init__(self, *networks: MLP | ImageNetwork) -> None:
+        """Args: networks: the shared one, that of the policy, that of the values."""
+        self._encoder, self._pi, self._vf = map(acting_forward, networks)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
         """Outputs of the policy network, [B, N], and values, [B], of rows [B, D]."""
