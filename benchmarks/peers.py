@@ -225,7 +225,8 @@ def rllib_lstm_solves(seed: int, *, most_env_steps: int) -> Solved:
         .debugging(seed=seed)
     )
     returns: deque[float] = deque(maxlen=100)
-    config.callbacks(on_episode_end=lambda *, episode, **_: returns.append(episode.get_return()))
+    # Episodes come in chunks: all steps so far, each of which pays 1, and not the chunk's return.
+    config.callbacks(on_episode_end=lambda *, episode, **_: returns.append(float(episode.t)))
     return _rllib_until_solved(config, most_env_steps=most_env_steps, returns=returns)
 
 
