@@ -290,6 +290,11 @@ class RLModule(Checkpointable, ABC):
 
     applies_masks: ClassVar[bool] = False
 
+    @property
+    def gives_values(self) -> bool:
+        """Whether acting gives "vf_preds", too, which PPO then does not compute again."""
+        return False
+
     def __init__(
         self,
         *,
