@@ -58,6 +58,7 @@ from trainer.algorithms.checkpointing import (
     component_for_module,
     config_from_state,
     metadata_of_state,
+    only_module_of,
     plain_model_config,
     restored_config,
     settings_behind,
@@ -71,6 +72,7 @@ from trainer.algorithms.inference import (
 )
 from trainer.algorithms.module_changes import (
     MODULES,
+    Adopted,
     ModuleChanges,
     NewModule,
     RunModules,
@@ -1536,14 +1538,12 @@ class Algorithm(Checkpointable, abc.ABC):
         target.restore_from_path(Path(path) / component, **how)
         self._send_weights()
 
-    def _modules_at(self, path: PathLike) -> tuple[State | None] | None:
-        """What a checkpoint says of modules, in a tuple; None if there can be only one."""
+    def _modules_at(self, path: PathLike) -> Mapping[str, State] | None:
+        """The part of a checkpoint that says which modules it has; None if there is only one."""
         if self.env_runner_group.agent_ids is None:
             return None
-        if MODULES not in read_manifest(path).components:
-            return (None,)
-        contents = read_checkpoint(path, MODULES, migrations=self.state_migrations)
-        return (contents.components[MODULES],)
+        name = MODULES if MODULES in read_manifest(path).components else "config"
+        return read_checkpoint(path, name, migrations=self.state_migrations).components
 
     def _restore(
         self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
@@ -1586,21 +1586,23 @@ class Algorithm(Checkpointable, abc.ABC):
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
 
-    def _modules_in(self, state: Any) -> tuple[State | None] | None:
-        """What a state says of modules, in a tuple; None if it is only a part of a state."""
-        if not isinstance(state, Mapping) or not {"counters", "learner", "env_runners"} <= {*state}:
-            return None
-        return (state.get(MODULES),)
+    def _modules_in(self, state: Any) -> Mapping[str, Any] | None:
+        """A state, which says which modules it has; None if it is only a part of one."""
+        is_whole = isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
+        return state if is_whole else None
 
-    def _with_modules(self, said: tuple[State | None] | None, take: Callable[[], None]) -> None:
+    def _with_modules(self, said: Mapping[str, Any] | None, take: Callable[[], None]) -> None:
         """Takes a state with the modules that it is of; if it raises, with those of before."""
-        undo = None if said is None else self._modules.adopt(said[0])
+        adopted = Adopted()
+        if said is not None:
+            only = only_module_of(said.get("config"))
+            adopted = self._modules.adopt(said.get(MODULES), only=only)
         try:
             take()
+            adopted.complete()
         except BaseException:
-            if undo is not None:
-                with signals_deferred():
-                    undo()
+            with signals_deferred():
+                adopted.undo()
             raise
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
@@ -1634,6 +1636,7 @@ class Algorithm(Checkpointable, abc.ABC):
         if self._lacks_ahead:  # it was saved with sample_ahead=False
             self.send_modules()
         self._iterations.clock.restore(self._restored_time_s)
+        self._modules.complete()
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
         self._modules.warn_of_other_functions()
 
