@@ -347,6 +347,18 @@ class RLModuleSpec:
     inference_only: bool = False
     action_mask_key: str | None = None
 
+    @classmethod
+    def from_module(cls, module: RLModule) -> RLModuleSpec:
+        """The spec that a module like this one can be built from; weights are no part of it."""
+        return cls(
+            module_class=type(module),
+            observation_space=module.observation_space,
+            action_space=module.action_space,
+            model_config=module.model_config,
+            inference_only=module.inference_only,
+            action_mask_key=module.action_mask_key,
+        )
+
     def build(
         self,
         rng: np.random.Generator | None = None,
