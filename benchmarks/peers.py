@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -123,8 +124,17 @@ def rllib_tuned_solves(seed: int) -> Solved:
     return _rllib_until_solved(config, most_env_steps=MAX_STEPS)
 
 
-def _rllib_until_solved(config: Any, *, most_env_steps: int) -> Solved:
-    """Trains to a mean return of 450, and ends the cluster that was started."""
+def _rllib_until_solved(
+    config: Any, *, most_env_steps: int, returns: deque[float] | None = None
+) -> Solved:
+    """Trains to a mean return of 450, and ends the cluster that was started.
+
+    Args:
+        config: of RLlib.
+        most_env_steps: where to give up.
+        returns: of the last 100 episodes, of which the mean is taken; None takes RLlib's mean,
+            which may be that of the episodes that ended in one iteration.
+    """
     import ray
 
     started_at = time.perf_counter()
@@ -133,6 +143,8 @@ def _rllib_until_solved(config: Any, *, most_env_steps: int) -> Solved:
     while not mean >= 450 and steps < most_env_steps:
         result = algo.train()
         mean = result["env_runners"].get("episode_return_mean", 0.0)
+        if returns is not None:
+            mean = sum(returns) / max(1, len(returns))
         steps = result["env_runners"]["num_env_steps_sampled_lifetime"]
     seconds = time.perf_counter() - started_at
     algo.stop()
@@ -238,7 +250,10 @@ def rllib_lstm_solves(seed: int, *, most_env_steps: int) -> Solved:
         )
         .debugging(seed=seed)
     )
-    return _rllib_until_solved(config, most_env_steps=most_env_steps)
+    returns: deque[float] = deque(maxlen=100)
+    # Episodes come in chunks: all steps so far, each of which pays 1, and not the chunk's return.
+    config.callbacks(on_episode_end=lambda *, episode, **_: returns.append(float(episode.t)))
+    return _rllib_until_solved(config, most_env_steps=most_env_steps, returns=returns)
 
 
 def sb3_dqn_rate(*, num_envs: int, steps_per_env: int, num_steps: int) -> Callable[[], float]:

@@ -12,8 +12,9 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
+from checkpoints.nearest_names import nearest
 from trainer.config.sections import Sections
-from trainer.config.settings import Problem, Setting, assignment, nearest
+from trainer.config.settings import Problem, Setting, assignment
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
