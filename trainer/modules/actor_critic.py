@@ -1,6 +1,6 @@
-"""What is needed to build a module anywhere: a small frozen value that can travel.
+"""The ready-made networks of PPO and PG (with and without a value function), and `RLModuleSpec`.
 
-The ready-made policy network without a value function, for algorithms that need none.
+A spec is what is needed to build a module anywhere: a small frozen value that can travel.
 """
 
 from __future__ import annotations
@@ -346,6 +346,18 @@ class RLModuleSpec:
     model_config: Mapping[str, Any] | DefaultModelConfig | None = field(default_factory=dict)
     inference_only: bool = False
     action_mask_key: str | None = None
+
+    @classmethod
+    def from_module(cls, module: RLModule) -> RLModuleSpec:
+        """The spec that a module like this one can be built from; weights are no part of it."""
+        return cls(
+            module_class=type(module),
+            observation_space=module.observation_space,
+            action_space=module.action_space,
+            model_config=module.model_config,
+            inference_only=module.inference_only,
+            action_mask_key=module.action_mask_key,
+        )
 
     def build(
         self,

@@ -16,6 +16,7 @@ import gymnasium
 import gymnasium as gym
 import numpy as np
 
+from checkpoints.trees import same
 from trainer.connectors import ObservationEncoder
 from trainer.envs import EnvFactory, EnvState, make_env_factory, why_no_env_state
 from trainer.episodes import nested
@@ -27,7 +28,7 @@ from trainer.episodes.episode_columns import (
     STATE_OUT,
     VF_PREDS,
 )
-from trainer.episodes.nested import copied, is_same
+from trainer.episodes.nested import copied
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.memory import state_form
 from trainer.types import Array
@@ -500,7 +501,7 @@ def _compare(expected: Sequence[_Answer], found: Sequence[_Answer], *, where: st
     for step, (right, left) in enumerate(zip(expected, found, strict=False)):
         for part, a, b in zip(_PARTS, right, left, strict=False):
             _expect_state(
-                is_same(a, b),
+                same(a, b),
                 f"After set_state(), the {part} of answer {step} is {b!r:.200}, and without it "
                 f"{a!r:.200} ({where}). Something that the env remembers is missing in "
                 "get_state(), or is not put back by set_state(): counters, generators, buffers, "
