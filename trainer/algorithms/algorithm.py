@@ -748,11 +748,13 @@ class Algorithm(Checkpointable, abc.ABC):
         self.counters.add_sample(sample)
         result.add_sample(sample)
         self.episode_statistics.add(sample.records)
-        self.metrics.aggregate(sample.metrics, key="env_runners")
+        if any(sample.metrics):
+            self.metrics.aggregate(sample.metrics, key="env_runners")
         sample = self._explored(sample, timestep)
-        for id_, chunks in self.chunks_of(sample).items():
-            if self.normalizations[id_].has_state:
-                self.normalizations[id_].add(chunks)
+        if any(one.has_state for one in self.normalizations.values()):
+            for id_, chunks in self.chunks_of(sample).items():
+                if self.normalizations[id_].has_state:
+                    self.normalizations[id_].add(chunks)
         self._ahead.begin(
             num_steps,
             by_agent=by_agent,
@@ -783,6 +785,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
+        if sample.episodes and len(self.explorations) == 1 and self.explorations.only.only_hears:
+            self.explorations.only.strategy.last_timestep = timestep
+            return sample
         before = self.explorations.map(lambda one: one.strategy.runner_state())
         explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
             id_: self.explorations[id_].observe(

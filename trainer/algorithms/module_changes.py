@@ -45,7 +45,6 @@ from trainer.modules.module_table import (
     spec_from_record,
     spec_record,
 )
-from trainer.modules.multi_rl_module import spec_of
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
@@ -375,7 +374,7 @@ class ModuleChanges:
             self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
             return self.now.table.specs[new.copy_of]
         if loaded is not None:
-            return replace(spec_of(loaded), inference_only=False)
+            return replace(RLModuleSpec.from_module(loaded), inference_only=False)
         default = module_spec(self._algorithm.config.with_settings(settings), module_id, None)
         if new.spec is None:
             return default

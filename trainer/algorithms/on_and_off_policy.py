@@ -259,6 +259,9 @@ class OffPolicyAlgorithm(Algorithm):
     # A buffer is too large to be copied in every iteration: it undoes its own changes.
     _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
     _buffer_was_restored = False
+    # The config whose steps per round are known, and how many these are.
+    _round_of: OffPolicyConfig | None = None
+    _round_steps = 0
 
     _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
@@ -286,8 +289,10 @@ class OffPolicyAlgorithm(Algorithm):
     def training_step(self) -> None:
         """One round."""
         config = self.config
-        fragment = config.get_rollout_fragment_length()
-        sample = self.sample_steps(fragment * config.num_env_slots)
+        if self._round_of is not config:  # read once: a round may take less than a millisecond
+            self._round_of = config
+            self._round_steps = config.get_rollout_fragment_length() * config.num_env_slots
+        sample = self.sample_steps(self._round_steps)
         with self._iteration.time("replay_buffer_add_timer"):
             for id_, chunks in self.chunks_of(sample).items():
                 clipped = self.normalizations[id_].with_clipped_rewards(chunks)

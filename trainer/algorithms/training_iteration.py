@@ -5,7 +5,6 @@ With what looks at a sample on the way: callbacks that see batches, and the expl
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import datetime as dt
@@ -308,7 +307,8 @@ class TrainingIterations:
         if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
             with result.time("evaluation_iteration"):
                 evaluations.begin_iteration(is_due=is_due)
-        while not _has_done_enough(config, result, time.monotonic() - started_at):
+        has_done_enough = _limits_of(config)
+        while not has_done_enough(result, time.monotonic() - started_at):
             self._make_training_step()
             result.num_training_steps += 1
             counters.num_training_steps += 1
@@ -419,14 +419,22 @@ class TrainingIterations:
             )
 
 
-def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
-    sampled, trained = result.num_steps(by_agent=config.counts_agent_steps)
-    return (
-        result.num_training_steps > 0
-        and elapsed_s >= (config.min_time_s_per_iteration or 0)
-        and sampled >= (config.min_sample_timesteps_per_iteration or 0)
-        and trained >= (config.min_train_timesteps_per_iteration or 0)
-    )
+def _limits_of(config: AlgorithmConfig) -> Callable[[IterationResult, float], bool]:
+    """Says whether an iteration has done enough, from its numbers so far and its seconds.
+
+    The settings are read once: an iteration of short rounds has hundreds of training steps.
+    """
+    least_s, by_agent = config.min_time_s_per_iteration or 0, config.counts_agent_steps
+    least_sampled = config.min_sample_timesteps_per_iteration or 0
+    least_trained = config.min_train_timesteps_per_iteration or 0
+
+    def are_reached(result: IterationResult, elapsed_s: float) -> bool:
+        if not result.num_training_steps or elapsed_s < least_s:
+            return False
+        sampled, trained = result.num_steps(by_agent=by_agent)
+        return sampled >= least_sampled and trained >= least_trained
+
+    return are_reached
 
 
 class RunClock:
@@ -474,6 +482,28 @@ class RunClock:
         }
 
 
+class Timing:
+    """A block whose seconds are added to a timer; a generator costs more than what some time."""
+
+    __slots__ = ("_name", "_started_at", "_timers")
+
+    def __init__(self, timers: dict[str, float], name: str) -> None:
+        """Not begun.
+
+        Args:
+            timers: seconds by name.
+            name: of the timer.
+        """
+        self._timers, self._name = timers, name
+
+    def __enter__(self) -> None:
+        self._started_at = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        elapsed_s = time.perf_counter() - self._started_at
+        self._timers[self._name] = self._timers.get(self._name, 0.0) + elapsed_s
+
+
 class IterationResult:
     """One iteration's numbers, from its first sample to its result.
 
@@ -506,14 +536,9 @@ class IterationResult:
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
 
-    @contextlib.contextmanager
-    def time(self, name: str) -> Iterator[None]:
+    def time(self, name: str) -> Timing:
         """Adds the seconds of the block to the timer of that name."""
-        started_at = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._timers[name] = self._timers.get(name, 0.0) + time.perf_counter() - started_at
+        return Timing(self._timers, name)
 
     def add_sample(self, sample: GroupSample) -> None:
         """Counts what the runners played."""
@@ -748,6 +773,7 @@ class SampleExploration:
     Attributes:
         strategy: one like those of the runners, with `worker_index` 0.
         changes_rewards: whether it looks at samples, and may change their rewards.
+        only_hears: it learns nothing from samples but how many steps there were.
     """
 
     def __init__(
@@ -774,7 +800,10 @@ class SampleExploration:
         )
         self._learner = learner
         self._encoder = learner.make_encoder()
-        self.changes_rewards = type(self.strategy).observe_sample is not Exploration.observe_sample
+        kind = type(self.strategy)
+        self.changes_rewards = kind.observe_sample is not Exploration.observe_sample
+        is_told = kind.runner_state is Exploration.runner_state
+        self.only_hears = is_told and not self.changes_rewards
         if self.changes_rewards:
             self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
 

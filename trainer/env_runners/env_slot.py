@@ -704,19 +704,19 @@ class EnvSlot:
         self.notice_task()
         env_state = self._env_state.take(is_of_episode=self.episode is not None)
         carried_state = self._env_state.take_carried(is_of_episode=self.episode is not None)
-        position = SlotPosition(
-            self.episode_number,
-            tasks=() if self.tasks is None else self.tasks.in_force,
-            env_state=env_state,
-            carried_state=carried_state,
-            env_state_trouble=self._env_state.take_trouble(),
-            connectors=self._carried_by_connectors(),
-            steps_ahead=self.steps_ahead,
-        )
+        of_slot: dict[str, Any] = {
+            "episode_number": self.episode_number,
+            "tasks": () if self.tasks is None else self.tasks.in_force,
+            "env_state": env_state,
+            "carried_state": carried_state,
+            "env_state_trouble": self._env_state.take_trouble(),
+            "connectors": self._carried_by_connectors(),
+            "steps_ahead": self.steps_ahead,
+        }
         if self.episode is None:
-            return position
-        position = replace(
-            position,
+            return SlotPosition(**of_slot)
+        position = SlotPosition(
+            **of_slot,
             env_seed=self.env_seed,
             actions=tuple(self._new_actions),
             observation=self.observation,

@@ -136,9 +136,14 @@ def copied_state(state: State) -> State:
             f"The state of an episode lacks {missing}; it has {sorted(state)}. Without them it "
             "cannot be continued. Pass what `episode.get_state()` returned."
         )
+    return copied_parts(state)
+
+
+def copied_parts(state: State) -> State:
+    """`copied_state` of a state that lacks nothing."""
     copied = {name: state[name] for name in (*_ATTRIBUTES, "lookback")}
     for name in USER_DATA:
-        copied[name] = copied_containers(state[name])
+        copied[name] = copied_containers(state[name]) if state[name] else {}
     for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
         copied[name] = copied_data(state[name])
     for name in _CHANGES:

@@ -306,7 +306,9 @@ class MultiRLModuleSpec:
     @classmethod
     def from_module(cls, module: MultiRLModule) -> MultiRLModuleSpec:
         """The specs that modules like these can be built from."""
-        return cls(rl_module_specs={name: spec_of(each) for name, each in module.items()})
+        return cls(
+            rl_module_specs={name: RLModuleSpec.from_module(each) for name, each in module.items()}
+        )
 
     def for_modules(self, module_ids: Collection[ModuleId]) -> MultiRLModuleSpec:
         """This spec with one entry for each of these ids, where it has one spec for all."""
@@ -387,18 +389,6 @@ class MultiRLModuleSpec:
                 f"There are {known}. Give one of these ids."
             )
         return spec
-
-
-def spec_of(module: RLModule) -> RLModuleSpec:
-    """The spec that a module like this can be built from."""
-    return RLModuleSpec(
-        module_class=type(module),
-        observation_space=module.observation_space,
-        action_space=module.action_space,
-        model_config=module.model_config,
-        inference_only=module.inference_only,
-        action_mask_key=module.action_mask_key,
-    )
 
 
 _RANDOM: Final = "random"

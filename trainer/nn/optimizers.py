@@ -111,6 +111,10 @@ class Parameters:
             ModuleError: a name is missing or unknown, or a tensor has the wrong shape or dtype or
                 holds numbers that are not finite. The message lists every such tensor.
         """
+        if self._fits(state):  # the usual case: weights that come with every round of steps
+            for name, view in self.views.items():
+                view[...] = state[name]
+            return
         arrays = {name: np.asarray(value) for name, value in state.items()}
         problems = _differences(self.shapes, {name: array.shape for name, array in arrays.items()})
         for name in self.shapes.keys() & arrays.keys():
@@ -124,6 +128,17 @@ class Parameters:
             raise ModuleError(_mismatch_message(problems))
         for name, view in self.views.items():
             view[...] = arrays[name]
+
+    def _fits(self, state: State) -> bool:
+        """Whether it is a state of arrays in which nothing is wrong."""
+        dtype = self.flat.dtype
+        return len(state) == len(self.views) and all(
+            type(array := state.get(name)) is np.ndarray
+            and array.shape == shape
+            and array.dtype == dtype
+            and _is_finite(array)
+            for name, shape in self.shapes.items()
+        )
 
 
 def _is_finite(array: Array) -> bool:
@@ -181,6 +196,10 @@ ClipMode = Literal["value", "norm", "global_norm"]
 CLIP_MODES: Final[tuple[str, ...]] = get_args(ClipMode)
 
 
+_ADAM_BLOCK: Final = 16_384
+"""Numbers that Adam goes through at once: five vectors of them stay in a core's own cache."""
+
+
 class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
 
@@ -230,9 +249,17 @@ class Adam:
             lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
         self._num_steps += 1
+        size = self._parameters.flat.size
+        for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
+            part = slice(start, min(start + _ADAM_BLOCK, size))
+            self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
+
+    def _step_part(self, part: slice, lr: float | Array) -> None:
+        """One part of the flat vectors; every number has an operation of its own."""
         beta_1, beta_2 = self._betas
-        gradient, scratch = self._gradients.flat, self._scratch
-        first, second = self._first_moment.flat, self._second_moment.flat
+        gradient, scratch = self._gradients.flat[part], self._scratch[part]
+        first, second = self._first_moment.flat[part], self._second_moment.flat[part]
+        parameters = self._parameters.flat[part]
         np.subtract(gradient, first, scratch)
         np.multiply(scratch, 1.0 - beta_1, scratch)
         np.add(first, scratch, first)
@@ -249,7 +276,7 @@ class Adam:
             np.multiply(scratch, lr, scratch)
             lr = 1.0
         np.multiply(scratch, lr * correction_2 / correction_1, scratch)
-        np.subtract(self._parameters.flat, scratch, self._parameters.flat)
+        np.subtract(parameters, scratch, parameters)
 
     def get_state(self) -> State:
         """The moments by tensor name and the number of steps; copies."""

@@ -383,17 +383,19 @@ class EnvRunnerGroup:
     def _committed(self, requests: Mapping[int, SampleRequest], result: RoundResult) -> GroupSample:
         """Takes over where all slots stand after the answers to requests."""
         creation_metrics = []
-        replies = [reply for _, reply in sorted(result.answers.items())]
-        for index, reply in sorted(result.answers.items()):
+        answers = sorted(result.answers.items())
+        for index, reply in answers:
             self._asking.check_fingerprint(index, reply.mapping_fingerprint)
-        for index, reply in sorted(result.answers.items()):
+        for index, reply in answers:
             if reply.restarts.num_episodes_lost:
                 self._keep_lost(self._records.places[index], requests[index], reply)
             creation_metrics += self._records.places[index].take_creation_metrics()
             self._records.places[index].commit_reply(reply)
-        sample = GroupSample.of(replies, repair_s=result.repair_s)
+        sample = GroupSample.of([reply for _, reply in answers], repair_s=result.repair_s)
         self._asking.tell_recreated()
-        return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
+        if creation_metrics:
+            sample = replace(sample, metrics=creation_metrics + sample.metrics)
+        return self._with_losses(sample)
 
     def _keep_lost(self, place: RunnerPlace, request: SampleRequest, reply: SampleReply) -> None:
         """Keeps a request in which episodes were given up with their sub-env."""
@@ -407,6 +409,8 @@ class EnvRunnerGroup:
         self.num_sub_env_restarts += sample.num_sub_env_restarts
         num_episodes, num_env_steps = self._records.take_losses()
         self._states.tell_drop()
+        if not num_episodes and not num_env_steps:
+            return sample
         return replace(
             sample,
             num_episodes_lost=sample.num_episodes_lost + num_episodes,

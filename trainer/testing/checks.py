@@ -168,6 +168,8 @@ def check_module(
     module = spec.build(np.random.default_rng(seed))
     _check_acting(module, obs)
     _check_training(module, obs)
+    if module.gives_values:
+        _check_values_while_acting(module, obs)
     if module.is_stateful():
         _check_memory(module, obs, seed=seed)
     _check_state(module, obs)
@@ -241,6 +243,25 @@ def _check_training(module: RLModule, obs: Array) -> None:
             values.shape == (count,),
             f"{name}.forward_train gave {VF_PREDS!r} of the shape {values.shape}; expected "
             f"{(count,)}: one number per row.",
+        )
+
+
+def _check_values_while_acting(module: RLModule, obs: Array) -> None:
+    """Acting values a row as learning does, with the same bits in any batch."""
+    name = type(module).__name__
+    for forward in (module.forward_exploration, module.forward_inference):
+        values, wanted = forward({OBS: obs})[VF_PREDS], module.compute_values({OBS: obs})
+        alone = forward({OBS: obs[:1]})[VF_PREDS]
+        _expect(
+            alone.tobytes() == values[:1].tobytes(),
+            f"{name}.{forward.__name__} values a row with other bits when it stands alone, so runs "
+            "could not be repeated exactly. Compute nothing across rows.",
+        )
+        _expect(
+            np.allclose(values, wanted, rtol=1e-3, atol=1e-4),
+            f"{name}.{forward.__name__} gives other {VF_PREDS!r} than `compute_values`, by "
+            f"{np.abs(values - wanted).max():.3g}. What acting gives is learnt from: return the "
+            "same, or none.",
         )
 
 

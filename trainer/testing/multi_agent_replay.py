@@ -120,7 +120,7 @@ def _play(
             if episode.get_agents_to_act() != set(chosen):
                 break  # others are observed: the comparison shows it
         handed = {agent: copied(action) for agent, action in chosen.items()}
-        answer = checks.step(env.step(handed), env_t=episode.env_t + 1)
+        answer = checks.step(env.step(handed), episode)
         observations, rewards, terminateds, truncateds, infos = answer
         episode.add_env_step(
             observations, chosen, rewards, infos, terminateds=terminateds, truncateds=truncateds
