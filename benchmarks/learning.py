@@ -19,9 +19,9 @@ SEEDS = (0, 1, 2)
 MAX_STEPS = 200_000
 
 
-def local_trainer_solves(seed: int, *, num_env_runners: int) -> Solved:
-    """One run of ours."""
-    config = (
+def ppo_speed_config(num_env_runners: int) -> PPOConfig:
+    """The settings of this comparison, but the seed."""
+    return (
         PPOConfig()
         .environment("CartPole-v1")
         .env_runners(
@@ -41,8 +41,11 @@ def local_trainer_solves(seed: int, *, num_env_runners: int) -> Solved:
             grad_clip=0.5,
             model={"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"},
         )
-        .debugging(seed=seed)
     )
+
+
+def run(config: PPOConfig) -> Solved:
+    """One run of ours."""
     started_at = time.perf_counter()
     with config.build_algo() as algo:
         result = algo.train()
@@ -68,7 +71,7 @@ def main() -> None:
     for seed in SEEDS:
         for num_env_runners in (2, 0):
             name = f"local-trainer, {num_env_runners} env runners"
-            solved = local_trainer_solves(seed, num_env_runners=num_env_runners)
+            solved = run(ppo_speed_config(num_env_runners).debugging(seed=seed))
             runs.setdefault(name, []).append(solved)
         for name, solve in peers.items():
             runs.setdefault(name, []).append(solve(seed))

@@ -46,9 +46,12 @@ class SlowEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         del action
-        time.sleep(STEP_S)
+        self.wait()
         self._t += 1
         return np.full(4, self._t / 50, np.float32), 1.0, self._t >= 50, False, {}
+
+    def wait(self) -> None:
+        time.sleep(STEP_S)
 
 
 def settings(num_steps: int) -> dict[str, Any]:

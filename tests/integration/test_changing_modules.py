@@ -113,17 +113,25 @@ def test_hash_seeds_and_orders_of_dicts_change_nothing(
     assert different(json.loads(run.stdout.splitlines()[-1]), undisturbed) == []
 
 
+STEP = 6
+"""Kills are at least so many iterations apart, so that a run has room for all of them."""
+
+
 def killed_league(
     folder: Path, *, seed: int, num_kills: int, num_env_runners: int, iterations: int
 ) -> dict[str, str]:
-    """What a league comes to whose main process is killed so often, at random moments."""
+    """What a league comes to whose main process is killed so often, at random moments.
+
+    A kill is due when a run has saved so many iterations; it comes up to 40 looks (0.2 s) later:
+    while it starts, samples, learns, changes modules or saves.
+    """
     draw, kills = random.Random(seed), 0
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-m", "tests.league", str(num_env_runners), str(iterations)]
     while not (folder / "outcome.json").exists():
         with subprocess.Popen(command, cwd=folder, env=environment) as run:
             if kills < num_kills:
-                _wait_for_files(run, folder, draw.randrange(1, 40))
+                _wait_for_iteration(run, folder, 1 + kills * STEP, looks=draw.randrange(40))
                 run.kill()
         assert run.returncode in (0, -signal.SIGKILL)
         kills += run.returncode != 0
@@ -132,30 +140,35 @@ def killed_league(
     return found
 
 
-def _wait_for_files(run: subprocess.Popen[bytes], folder: Path, num_changes: int) -> None:
-    """Until the folder has looked different so many times since now, or the run is over."""
-    seen: set[frozenset[Path]] = set()
+def _wait_for_iteration(
+    run: subprocess.Popen[bytes], folder: Path, iteration: int, *, looks: int
+) -> None:
+    """Until this iteration was saved, and then for so many looks, or until the run is over."""
+    left = looks
 
-    def has_changed() -> bool:
-        seen.add(frozenset(folder.iterdir()))
-        return run.poll() is not None or len(seen) > num_changes
+    def is_time() -> bool:
+        nonlocal left
+        saved = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+        left -= max(saved, default=0) >= iteration
+        return run.poll() is not None or left < 0
 
-    assert wait_until(has_changed, within_s=60.0)
+    assert wait_until(is_time, within_s=60.0)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("num_kills", "num_env_runners", "iterations"),
-    [(1, 0, 8), pytest.param(100, 1, 600, marks=pytest.mark.slow)],
+    ("seed", "num_kills", "num_env_runners"),
+    [(8, 1, 0), *(pytest.param(n, 10, 1, marks=pytest.mark.slow) for n in range(10))],
 )
 def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
-    tmp_path: Path, num_kills: int, num_env_runners: int, iterations: int
+    tmp_path: Path, seed: int, num_kills: int, num_env_runners: int
 ) -> None:
+    iterations = STEP * num_kills + 12
     for name in ("killed", "alone"):
         (tmp_path / name).mkdir()
     found = killed_league(
         tmp_path / "killed",
-        seed=8,
+        seed=seed,
         num_kills=num_kills,
         num_env_runners=num_env_runners,
         iterations=iterations,
@@ -485,6 +498,122 @@ def test_a_checkpoint_whose_modules_cannot_act_changes_nothing(
             other.restore_from_path(tmp_path / "c")
         assert everything(other) == before
         assert other.module_ids == ("first", "main")
+
+
+# ---- settings that name other modules than a checkpoint has
+
+
+def _with_extra(**more: Any) -> PPOConfig:
+    """The config of the league, where a module `extra` acts for "a" and learns."""
+    named = {
+        "policies": {"main", "first", "extra"},
+        "policy_mapping_fn": {"a": "extra", 3: "main", "late": "first"},
+        "policies_to_train": ["main", "extra"],
+    }
+    return config(0, 2).callbacks(None).multi_agent(**{**named, **more})
+
+
+def _states(algo: Algorithm, *module_ids: str) -> list[bytes]:
+    return [encode(algo.learners[id_].get_state()) for id_ in module_ids]
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"a": "extra", 3: "main", "late": "first"},
+        lambda agent_id, episode: {"a": "extra", 3: "main", "late": "first"}[agent_id],
+    ],
+    ids=["data", "function"],
+)
+def test_a_module_that_only_the_settings_name_is_new(
+    algo: Algorithm, tmp_path: Path, mapping: Any
+) -> None:
+    algo.train()
+    algo.save_to_path(tmp_path / "c")
+    seen = []
+
+    def look(algorithm: Algorithm, **_: Any) -> None:
+        seen.append(algorithm.module_ids)
+
+    made = _with_extra(policy_mapping_fn=mapping).callbacks(on_checkpoint_loaded=look)
+    with made.build_algo() as other:
+        fresh = _states(other, "extra")
+        other.train()
+        assert _states(other, "extra") != fresh
+        other.restore_from_path(tmp_path / "c")
+        assert seen == [("extra", "first", "main")]
+        assert _states(other, "extra") == fresh
+        assert _states(other, "first", "main") == _states(algo, "first", "main")
+        assert [other.is_trained(id_) for id_ in other.module_ids] == [True, False, True]
+        results = [other.train(), other.train()]
+        assert results[-1]["env_runners"]["num_module_steps_sampled"]["extra"] > 0
+        other.save_to_path(tmp_path / "again")
+        results.append(other.train())
+        wanted = outcome(other, results)
+    with made.build_algo() as again:
+        again.restore_from_path(tmp_path / "again")
+        assert outcome(again, [again.train()]) == wanted
+
+
+def test_what_a_run_changed_stays_when_settings_name_a_new_module(
+    algo: Algorithm, tmp_path: Path
+) -> None:
+    algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
+    alone = {"a": "main", 3: "old", "late": "main"}
+    algo.remove_module("first", new_agent_to_module_mapping_fn=alone)
+    algo.train()
+    algo.save_to_path(tmp_path / "c")
+    with _with_extra().build_algo() as other:
+        other.restore_from_path(tmp_path / "c")
+        assert other.module_ids == ("extra", "main", "old")  # "first" was removed
+        assert [other.is_trained(id_) for id_ in other.module_ids] == [True, True, False]
+        sampled = [other.train()["env_runners"]["num_module_steps_sampled"] for _ in range(2)][-1]
+        assert "extra" not in sampled
+        other.set_policy_mapping_fn(_to("extra"))
+        sampled = [other.train()["env_runners"]["num_module_steps_sampled"] for _ in range(2)][-1]
+        assert sampled["extra"] > 0
+    asks_for_first = _with_extra(policy_mapping_fn=lambda agent_id, episode: "first")
+    algo.set_policy_mapping_fn(lambda agent_id, episode: "old")
+    algo.save_to_path(tmp_path / "c")
+    with asks_for_first.build_algo() as other:
+        before = everything(other)
+        with pytest.raises(CheckpointMismatchError, match="name 'first', which the run removed"):
+            other.restore_from_path(tmp_path / "c")
+        assert everything(other) == before
+        assert other.module_ids == ("extra", "first", "main")
+
+
+def test_a_run_with_one_module_goes_on_with_a_second_one(tmp_path: Path) -> None:
+    one = config(0, 2).callbacks(None)
+    one.multi_agent(policies=["main"], policy_mapping_fn=_to("main"), policies_to_train=None)
+    with one.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "c")
+        (wanted,) = _states(algo, "main")
+        state = algo.get_state()
+    with _with_extra(policies_to_train=["extra"]).build_algo() as other:
+        fresh = _states(other, "extra", "first")
+        other.restore_from_path(tmp_path / "c")
+        assert _states(other, "extra", "first", "main") == [*fresh, wanted]
+        assert [other.is_trained(id_) for id_ in other.module_ids] == [True, False, False]
+        other.train()
+        other.set_state(state)
+        assert _states(other, "extra", "first", "main") == [*fresh, wanted]
+
+
+def test_settings_that_a_run_never_changed_are_those_of_the_script(
+    algo: Algorithm, tmp_path: Path
+) -> None:
+    algo.train()
+    algo.save_to_path(tmp_path / "c")
+    made = config(0, 2).callbacks(None)
+    made.multi_agent(policies_to_train=["first"], policy_mapping_fn=_to("first"))
+    with made.build_algo() as other:
+        other.restore_from_path(tmp_path / "c")
+        assert other.get_state("modules")["modules"]["version"] == 0
+        assert [other.is_trained(id_) for id_ in ("first", "main")] == [True, False]
+        sampled = [other.train()["env_runners"]["num_module_steps_sampled"] for _ in range(3)][-1]
+        assert sampled["main"] == 0
 
 
 # ---- settings of single modules

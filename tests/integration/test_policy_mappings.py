@@ -341,18 +341,6 @@ def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None
             algo.get_module()
 
 
-def test_modules_that_the_checkpoint_does_not_have_are_named(tmp_path: Path) -> None:
-    with gaps().build_algo() as algo:
-        algo.save_to_path(tmp_path)
-    mapping = {"a": "odd", 3: "even", "late": "third"}
-    made = gaps().multi_agent(policies={"odd", "even", "third"}, policy_mapping_fn=mapping)
-    with (
-        made.build_algo() as algo,
-        pytest.raises(CheckpointMismatchError, match=r"The settings name 'third'.*add_module"),
-    ):
-        algo.restore_from_path(tmp_path)
-
-
 # ---- one module of a checkpoint
 
 

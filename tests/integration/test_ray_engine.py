@@ -151,6 +151,17 @@ def test_several_agents_learn_the_same_bytes() -> None:
     assert everything(gaps(2).resources(engine="ray")) == local
 
 
+def test_samples_that_are_asked_for_ahead_are_the_same_bytes() -> None:
+    found = {}
+    for engine in ("local", "ray"):
+        made = config_on_ray().training(sample_ahead=True).resources(engine=engine)
+        with made.build_algo() as algo:
+            for _ in range(3):
+                algo.train()
+            found[engine] = learnt(algo)
+    assert found["ray"] == found["local"]
+
+
 def test_a_network_in_torch_learns_the_same_bytes() -> None:
     pytest.importorskip("torch")
     cells: Any = importlib.import_module("tests.torch_cells")

@@ -58,6 +58,7 @@ from trainer.algorithms.checkpointing import (
     component_for_module,
     config_from_state,
     metadata_of_state,
+    only_module_of,
     plain_model_config,
     restored_config,
     settings_behind,
@@ -71,11 +72,13 @@ from trainer.algorithms.inference import (
 )
 from trainer.algorithms.module_changes import (
     MODULES,
+    Adopted,
     ModuleChanges,
     NewModule,
     RunModules,
     refused_now,
 )
+from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
 from trainer.algorithms.time_split import SAVING
 from trainer.algorithms.training_iteration import (
     AfterResult,
@@ -178,6 +181,7 @@ class Algorithm(Checkpointable, abc.ABC):
     _restored_component: str | None = None
     _restored_time_s: float
     _takes_checked_states: bool = False
+    _lacks_ahead: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -230,6 +234,7 @@ class Algorithm(Checkpointable, abc.ABC):
         )
         self._actor_states = ActorStates()
         self._code = ConfigCode(self.config)
+        self._ahead = SampleAhead(self)
         self._evaluations = Evaluations(self, self._make_evaluation_group)
         self.callbacks = make_callbacks(self.config)
         self.env_runner_group = make_group(
@@ -477,7 +482,8 @@ class Algorithm(Checkpointable, abc.ABC):
             setattr(self, name, kept_over(known.get(name, {}), ids, make))
 
     def send_modules(self) -> None:
-        """Gives the training runners weights and normalisation of all modules."""
+        """Gives the training runners the newest weights and normalisation of all modules."""
+        self._ahead.drop()
         self._send_weights()
         self.apply_normalization()
 
@@ -714,7 +720,7 @@ class Algorithm(Checkpointable, abc.ABC):
             num_env_steps: exactly so many steps, or at least so many with
                 `batch_mode="complete_episodes"`.
         """
-        return self._sampled(self.env_runner_group.sample_env_steps, num_env_steps)
+        return self._sampled(num_env_steps, by_agent=False)
 
     def sample_steps(self, num_steps: int) -> GroupSample:
         """Lets the training runners play, and counts what they report.
@@ -727,17 +733,15 @@ class Algorithm(Checkpointable, abc.ABC):
         """
         if not self.config.counts_agent_steps:
             return self.sample_env_steps(num_steps)
-        return self._sampled(self.env_runner_group.sample_agent_steps, num_steps)
+        return self._sampled(num_steps, by_agent=True)
 
-    def _sampled(self, ask: Callable[..., GroupSample], num_steps: int) -> GroupSample:
+    def _sampled(self, num_steps: int, *, by_agent: bool) -> GroupSample:
         """What the runners played of so many steps, counted, and as it is to be learnt from."""
         result, timestep = self._iteration, self.counters.num_env_steps_sampled
+        group, is_whole = self.env_runner_group, self.config.batch_mode == "complete_episodes"
+        ask = group.sample_agent_steps if by_agent else group.sample_env_steps
         with result.time("env_runner_sampling_timer"):
-            sample = ask(
-                num_steps,
-                whole_episodes=self.config.batch_mode == "complete_episodes",
-                timestep=timestep,
-            )
+            sample = ask(num_steps, whole_episodes=is_whole, timestep=timestep)
         self._evaluations.look_after()
         self.counters.add_sample(sample)
         result.add_sample(sample)
@@ -747,6 +751,12 @@ class Algorithm(Checkpointable, abc.ABC):
         for id_, chunks in self.chunks_of(sample).items():
             if self.normalizations[id_].has_state:
                 self.normalizations[id_].add(chunks)
+        self._ahead.begin(
+            num_steps,
+            by_agent=by_agent,
+            whole_episodes=is_whole,
+            timestep=self.counters.num_env_steps_sampled,
+        )
         return sample
 
     def is_trained(self, module_id: ModuleId) -> bool:
@@ -910,14 +920,25 @@ class Algorithm(Checkpointable, abc.ABC):
         )
 
     def _send_weights(self) -> None:
-        """Gives the training runners the newest weights."""
-        self.env_runner_group.set_weights(self._weights())
+        """Gives the training runners the newest weights, or those that `sample_ahead` says."""
+        self.env_runner_group.set_weights(self._acting_weights())
+
+    def _acting_weights(self) -> Weights:
+        acting = self._ahead.acting
+        return self._weights() if acting is None else acting.weights
 
     def _send_weights_if_others_set_them(self) -> None:
         """For weights that were given to the learner or the module, which send no event."""
-        newest = self._weights()
-        if not self.env_runner_group.has_weights(newest):
-            self.env_runner_group.set_weights(newest)
+        acting = self._acting_weights()
+        if not self.env_runner_group.has_weights(acting):
+            self.env_runner_group.set_weights(acting)
+
+    def send_acting(self) -> None:
+        """Gives the training runners the weights and the normalisation that they act with."""
+        self._send_weights()
+        if any(one.has_effect for one in self.normalizations.values()):
+            in_force = self.learners.map(_normalization_of)
+            self.env_runner_group.set_normalization(self._ahead.normalization(in_force))
 
     def newest_subject(self) -> Subject:
         """What an evaluation that begins now is of."""
@@ -946,7 +967,7 @@ class Algorithm(Checkpointable, abc.ABC):
         for id_, learner in self.learners.items():
             learner.normalize_with(in_force[id_])
             self._inference[id_].normalize_with(in_force[id_])
-        self.env_runner_group.set_normalization(in_force)
+        self.env_runner_group.set_normalization(self._ahead.normalization(in_force))
 
     @takes(root_seed=integer(0))
     def adopt_root_seed(self, root_seed: int) -> None:
@@ -1212,6 +1233,7 @@ class Algorithm(Checkpointable, abc.ABC):
             *([("connectors", component_of(connectors, ids))] if connectors else []),
             *([("exploration", component_of(exploration, ids))] if exploration else []),
             ("env_runners", self.env_runner_group),
+            *([(SAMPLE_AHEAD, self._ahead)] if self._ahead.is_on else []),
             ("evaluation", self._evaluations),
             ("metrics", MetricsRecord(self.metrics, self.episode_statistics)),
             ("callbacks", self.callbacks),
@@ -1516,14 +1538,12 @@ class Algorithm(Checkpointable, abc.ABC):
         target.restore_from_path(Path(path) / component, **how)
         self._send_weights()
 
-    def _modules_at(self, path: PathLike) -> tuple[State | None] | None:
-        """What a checkpoint says of modules, in a tuple; None if there can be only one."""
+    def _modules_at(self, path: PathLike) -> Mapping[str, State] | None:
+        """The part of a checkpoint that says which modules it has; None if there is only one."""
         if self.env_runner_group.agent_ids is None:
             return None
-        if MODULES not in read_manifest(path).components:
-            return (None,)
-        contents = read_checkpoint(path, MODULES, migrations=self.state_migrations)
-        return (contents.components[MODULES],)
+        name = MODULES if MODULES in read_manifest(path).components else "config"
+        return read_checkpoint(path, name, migrations=self.state_migrations).components
 
     def _restore(
         self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
@@ -1566,21 +1586,23 @@ class Algorithm(Checkpointable, abc.ABC):
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
 
-    def _modules_in(self, state: Any) -> tuple[State | None] | None:
-        """What a state says of modules, in a tuple; None if it is only a part of a state."""
-        if not isinstance(state, Mapping) or not {"counters", "learner", "env_runners"} <= {*state}:
-            return None
-        return (state.get(MODULES),)
+    def _modules_in(self, state: Any) -> Mapping[str, Any] | None:
+        """A state, which says which modules it has; None if it is only a part of one."""
+        is_whole = isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
+        return state if is_whole else None
 
-    def _with_modules(self, said: tuple[State | None] | None, take: Callable[[], None]) -> None:
+    def _with_modules(self, said: Mapping[str, Any] | None, take: Callable[[], None]) -> None:
         """Takes a state with the modules that it is of; if it raises, with those of before."""
-        undo = None if said is None else self._modules.adopt(said[0])
+        adopted = Adopted()
+        if said is not None:
+            only = only_module_of(said.get("config"))
+            adopted = self._modules.adopt(said.get(MODULES), only=only)
         try:
             take()
+            adopted.complete()
         except BaseException:
-            if undo is not None:
-                with signals_deferred():
-                    undo()
+            with signals_deferred():
+                adopted.undo()
             raise
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
@@ -1596,10 +1618,12 @@ class Algorithm(Checkpointable, abc.ABC):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
+        self._lacks_ahead = SAMPLE_AHEAD in expected and SAMPLE_AHEAD not in found
+        may_differ = (ACTORS, SAMPLE_AHEAD)
         try:
             super()._check_components(
-                expected=[name for name in expected if name != ACTORS],
-                found=[name for name in found if name != ACTORS],
+                expected=[name for name in expected if name not in may_differ],
+                found=[name for name in found if name not in may_differ],
                 path=path,
             )
         except CheckpointMismatchError as error:
@@ -1609,7 +1633,10 @@ class Algorithm(Checkpointable, abc.ABC):
     def _on_restored(self) -> None:
         if not self._restores_all:
             return
+        if self._lacks_ahead:  # it was saved with sample_ahead=False
+            self.send_modules()
         self._iterations.clock.restore(self._restored_time_s)
+        self._modules.complete()
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
         self._modules.warn_of_other_functions()
 

@@ -429,6 +429,15 @@ def component_for_module(
     return component
 
 
+def only_module_of(config: Any) -> ModuleId | None:
+    """The id of a run's module, if the state of its config names just one; else None."""
+    settings = config.get("settings") if isinstance(config, Mapping) else None
+    if not isinstance(settings, Mapping):
+        return None
+    named = settings.get("policies", [DEFAULT_MODULE_ID])
+    return str(*named) if isinstance(named, dict | list) and len(named) == 1 else None
+
+
 def _of_modules(facts: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """The facts of each module; those of a run with one module have no id."""
     of_several: Mapping[str, Mapping[str, Any]] | None = facts.get("modules")

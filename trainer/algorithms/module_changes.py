@@ -221,6 +221,19 @@ class _Algorithm(Protocol):
 Undo = Callable[[], None]
 
 
+@dataclass(frozen=True)
+class Adopted:
+    """What follows when the modules of a state were made.
+
+    Attributes:
+        complete: when all else was restored: goes on with what the settings say besides.
+        undo: what undoes it, where the runners stand included.
+    """
+
+    complete: Callable[[], None] = lambda: None
+    undo: Undo = lambda: None
+
+
 class ModuleChanges:
     """Changes the modules of one algorithm, all or nothing.
 
@@ -237,6 +250,7 @@ class ModuleChanges:
         self._recorded: tuple[RunModules, State] | None = None
         self._evaluated: tuple[RunModules, ModuleTable] | None = None
         self._functions_before: dict[str, str] = {}
+        self._to_come: RunModules | None = None
 
     # ---- what users ask for
 
@@ -584,50 +598,139 @@ class ModuleChanges:
         if not _are_same(state, self.get_state()):
             raise CheckpointMismatchError("The modules of the state are not those that there are.")
 
-    def adopt(self, state: State | None) -> Undo:
+    def adopt(self, state: State | None, *, only: ModuleId | None = None) -> Adopted:
         """Makes the modules of a state; what they have learnt is restored afterwards.
 
         Args:
-            state: what `get_state` gave; None stands for the modules of the config.
-
-        Returns:
-            what undoes it, where the runners stand included.
+            state: what `get_state` gave; None where there is, and was, just one module.
+            only: the id of that one; None stands for the modules of the config.
 
         Raises:
             CheckpointMismatchError: they cannot be made, or act for these agents; nothing was
                 changed.
         """
-        if state is None and self.now is self.first:
-            return lambda: None
         if state is not None:
             self.check_state(state)
             self._functions_before = dict(state.get("fingerprints", {}))
             if _are_same(state, self.get_state()):
-                return lambda: None
+                return Adopted()
         try:
-            wanted = self.first if state is None else self._judged(self._from_state(state))
+            wanted, to_come = self._of_one(only) if state is None else self._of_state(state)
         except (ConfigError, ModuleError, SerializationError) as error:
-            unknown = [] if state is None else sorted({*self.first.ids} - {*state["modules"]})
+            gone = [] if state is None else {*self.first.ids} & {*state["updates_of_removed"]}
             hint = (
-                f" The settings name {', '.join(map(repr, unknown))}, which the checkpoint does "
-                "not have: restore without, and add them with add_module()."
-                if unknown
+                f" The settings name {', '.join(map(repr, sorted(gone)))}, which the run removed: "
+                "map agents to modules that the checkpoint has."
+                if gone
                 else ""
             )
             raise CheckpointMismatchError(
                 f"The modules of the checkpoint cannot act here: {error}{hint} Nothing was changed."
             ) from error
+        if wanted is self.now:
+            return Adopted()
         put_back, group = self.noting(), self._algorithm.env_runner_group
         positions = group.get_state()
 
         def undo() -> None:
+            self._to_come = None
             put_back()
             group.set_state(positions)
 
         self._take(wanted, lambda: None)
-        return undo
+        self._to_come = to_come
+        return Adopted(self.complete, undo)
 
-    def _from_state(self, state: State) -> RunModules:
+    def complete(self) -> None:
+        """Adds the modules that only the settings name, when those of a state were restored.
+
+        They are new, also if the algorithm trained them before it was restored.
+        """
+        to_come, self._to_come = self._to_come, None
+        if to_come is None:
+            return
+        new = [id_ for id_ in to_come.ids if id_ not in self.now.ids]
+        self._take(to_come, lambda: None)
+        if new:
+            _LOGGER.info(
+                "The checkpoint does not have the modules %s, which the settings name: they are "
+                "new. Which agents they act for is as %s: see set_policy_mapping_fn().",
+                ", ".join(map(repr, new)),
+                "the settings say"
+                if to_come.table.mapping is self.first.table.mapping
+                else "the run said that was saved",
+            )
+
+    def _of_one(self, only: ModuleId | None) -> tuple[RunModules, RunModules | None]:
+        """The modules of a state with just one, and those to go on with; see `complete`."""
+        first = self.first
+        if only not in first.ids or len(first.ids) == 1:
+            return first, None
+        alone = ModuleTable(ByModule({only: first.table.specs[only]}))
+        return self._judged(replace(first, table=alone, evaluation_mapping=None)), first
+
+    def _of_state(self, state: State) -> tuple[RunModules, RunModules | None]:
+        """The modules of a state, and those to go on with if these are others; see `complete`.
+
+        A run that never changed its modules had them from its settings, so those of now hold. To
+        what another run has, modules are added that only the settings of now name.
+        """
+        new = self._only_in_settings(state)
+        saved = self._from_state(state)
+        if not new and (saved.table.version or self._says_the_same(state)):
+            return self._judged(saved), None
+        first = self.first.table
+        specs = {**saved.table.specs, **{id_: first.specs[id_] for id_ in new}}
+        to_come = saved.changed(specs)
+        if saved.table.version:
+            to_come = self._with_new(to_come, new)
+        else:
+            version = 0 if {*specs} == {*first.specs} else 1  # runners know those of the settings
+            to_come = self._as_in_settings(to_come)
+            to_come = replace(to_come, table=replace(to_come.table, version=version))
+        to_come = self._judged(to_come)
+        # Nothing is played with these: functions, which may know the new ones, are not asked.
+        wanted = self._from_state(state, asks_functions=False)
+        complete = ByModule({id_: to_come.table.specs[id_] for id_ in wanted.ids})
+        return self._judged(replace(wanted, table=replace(wanted.table, specs=complete))), to_come
+
+    def _only_in_settings(self, state: State) -> list[ModuleId]:
+        """The modules that the settings name, and that the run never had."""
+        if not self._algorithm.config.is_multi_agent:  # they name none
+            return []
+        known = {*state["modules"], *state["updates_of_removed"]}
+        return [id_ for id_ in self.first.ids if id_ not in known]
+
+    def _says_the_same(self, state: State) -> bool:
+        first, trained = self.first, self.first.trained
+        return (
+            (first.table.mapping is None or mapping_record(first.table.mapping) == state["mapping"])
+            and mapping_record(first.evaluation_mapping) in (None, state["evaluation_mapping"])
+            and (trained is None or callable(trained) or [*trained] == state["trained"])
+        )
+
+    def _as_in_settings(self, modules: RunModules) -> RunModules:
+        """The same modules, which act and learn as the settings say, as far as they do."""
+        first = self.first
+        evaluation = first.evaluation_mapping
+        return replace(
+            modules.mapped_by(first.table.mapping),
+            evaluation_mapping=modules.evaluation_mapping if evaluation is None else evaluation,
+            trained=modules.trained if first.trained is None else first.trained,
+        )
+
+    def _with_new(self, modules: RunModules, new: Collection[ModuleId]) -> RunModules:
+        """The same modules, the new ones of which learn if the settings say so."""
+        trained, said = modules.trained, self.first.trained
+        if callable(trained) or callable(said):
+            return modules
+        learn = {id_ for id_ in new if said is None or id_ in said}
+        if trained is None and learn == {*new}:
+            return modules
+        others = {*modules.ids} - {*new} if trained is None else {*trained}
+        return replace(modules, trained=tuple(sorted(others | learn)))
+
+    def _from_state(self, state: State, *, asks_functions: bool = True) -> RunModules:
         specs, now = {}, self.now
         known = {**self.first.table.specs, **now.table.specs}
         for id_, module in state["modules"].items():
@@ -642,19 +745,26 @@ class ModuleChanges:
             )
             specs[id_] = known[id_] if is_same else spec_from_record(module["spec"])
         settings = {id_: one["settings"] for id_, one in state["modules"].items()}
-        table = ModuleTable(
-            ByModule(specs),
-            mapping_from_record(state["mapping"], code=now.table.mapping),
-            version=state["version"],
+        functions = (now.table.mapping, now.evaluation_mapping)
+        mapping, evaluation_mapping = (
+            mapping_from_record(state[name], code=function if asks_functions else _is_not_asked)
+            for name, function in zip(_MAPPINGS, functions, strict=True)
         )
+        table = ModuleTable(ByModule(specs), mapping, version=state["version"])
         trained = state["trained"]
         return RunModules(
             table,
-            mapping_from_record(state["evaluation_mapping"], code=now.evaluation_mapping),
+            evaluation_mapping,
             now.trained if trained == _FUNCTION else _ids_or_none(trained),
             {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
             state["updates_of_removed"],
         )
+
+
+def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
+    """Stands for a mapping as long as it cannot be asked."""
+    del agent_id, episode
+    raise LookupError("not all modules are there yet")
 
 
 def _digest_of_code(function: Any) -> str:

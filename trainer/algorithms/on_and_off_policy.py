@@ -92,6 +92,10 @@ _DRAWN: Final = (
     "Leave it out: every update draws its own batch from the replay buffer. For more updates, set "
     "`training_intensity`."
 )
+_ROUNDS: Final = (
+    "Leave it out: a round that is short against its updates has little to play ahead. For envs as "
+    "slow as updates, use PPO with it, or more sub-envs."
+)
 _STEPS: Final = either(integer(1), Check("a pair (lowest, highest) of ints ≥ 1", _is_range))
 
 
@@ -152,7 +156,14 @@ class OffPolicyConfig(AlgorithmConfig):
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         *COMMON_RULES,
-        refused(dict.fromkeys(("num_epochs", "minibatch_size", "shuffle_batch_per_epoch"), _DRAWN)),
+        refused(
+            {
+                **dict.fromkeys(
+                    ("num_epochs", "minibatch_size", "shuffle_batch_per_epoch"), _DRAWN
+                ),
+                "sample_ahead": _ROUNDS,
+            }
+        ),
         Rule(("replay_buffer_config",), replay_buffer_can_be_made),
         Rule(("rollout_fragment_length", "n_step"), fragment_reaches_n_steps),
     )

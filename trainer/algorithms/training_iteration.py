@@ -563,6 +563,7 @@ class IterationResult:
             "num_healthy_workers": group.num_healthy_remote_workers(),
             "num_remote_worker_restarts": group.num_remote_worker_restarts(),
             "num_sub_environment_restarts": group.num_sub_environment_restarts(),
+            **({"num_samples_dropped": dropped} if (dropped := group.num_dropped_ahead) else {}),
         }
         if group.num_cpu_kinds() > 1:
             self.add_section("engine", {"num_cpu_kinds": group.num_cpu_kinds()})

@@ -272,6 +272,7 @@ _AUTO_EVALUATION_FRAGMENT = 100
 OF_THE_WHOLE_RUN: Final = frozenset(
     {
         "train_batch_size",
+        "sample_ahead",
         "replay_buffer_config",
         "num_steps_sampled_before_learning_starts",
         "training_intensity",

@@ -750,6 +750,7 @@ class TrainingSections(ConfigValues):
     num_epochs = Setting(1, integer(1))
     minibatch_size = Setting[int | None](None, optional(integer(1)), unit="env steps")
     shuffle_batch_per_epoch = Setting(False, boolean())
+    sample_ahead = Setting(False, boolean())
     optimizer = Setting[dict[str, Any]]({}, mapping(), merge=Merge.DEEP)
     learner_class = Setting[Any](None, anything("None or a Learner class"))
     learner_connector = Setting[Callable[..., Any] | None](None, optional(function()))
@@ -783,6 +784,7 @@ class TrainingSections(ConfigValues):
         num_epochs: int = NotProvided,
         minibatch_size: int | None = NotProvided,
         shuffle_batch_per_epoch: bool = NotProvided,
+        sample_ahead: bool = NotProvided,
         model: dict[str, Any] = NotProvided,
         optimizer: dict[str, Any] = NotProvided,
         learner_class: Any = NotProvided,
@@ -805,6 +807,8 @@ class TrainingSections(ConfigValues):
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            sample_ahead: let env runners play the next sample, with the weights of now, while this
+                one is learnt from (PPO). Every sample but the first lacks one update, as a rule.
             model: old name of `model_config`; merged into what is there.
             optimizer: options of the optimizer.
             learner_class: a Learner of your own.

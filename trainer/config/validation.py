@@ -461,6 +461,19 @@ def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
             )
 
 
+def nothing_waits_for_samples_ahead(config: Sections) -> Iterator[Problem]:
+    """What is sampled while the main process learns does not depend on what comes of that."""
+    if config.sample_ahead and config.env_task_fn is not None:
+        yield Problem(
+            assignment("sample_ahead", True),
+            "env_task_fn chooses tasks from the result of an iteration, and the next sample is "
+            "played before there is one.",
+            "Leave one of them out; a callback may call set_task() now and then, which drops the "
+            "sample under way and plays it again.",
+            ("sample_ahead", "env_task_fn"),
+        )
+
+
 _OF_VECTOR_ENVS: Final = (
     "gym_env_vectorize_mode",
     "restart_failed_sub_environments",
@@ -474,6 +487,7 @@ COMMON_RULES: Final = (
     Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
     Rule(("policies_to_train", "policies"), trained_policies_exist),
     Rule(("env_task_fn",), task_function_takes_its_arguments),
+    Rule(("sample_ahead", "env_task_fn"), nothing_waits_for_samples_ahead),
     *EVALUATION_RULES,
     Rule(("exploration_config",), exploration_can_be_made),
     Rule(("observation_filter",), filter_is_known),

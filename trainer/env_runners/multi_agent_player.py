@@ -245,18 +245,26 @@ class JointActions:
         }
         actions: list[dict[AgentId, Any]] = []
         outputs: list[dict[AgentId, Any]] = []
+        if len(answers) == 1:  # nobody has to be asked whose turn it is
+            ((all_chosen, all_given),) = answers.values()
+            for slot in active:
+                ids = slot.seated_ids
+                actions.append(dict(zip(ids, all_chosen)))  # noqa: B905 - takes what it needs
+                outputs.append(dict(zip(ids, all_given)))  # noqa: B905
+            return actions, outputs
         for of_slot in seated:
             chosen, given = {}, {}
             for seat in of_slot:
-                chosen[seat.agent], given[seat.agent] = next(answers[seat.module_id])
+                of_module, outputs_of_module = answers[seat.module_id]
+                chosen[seat.agent], given[seat.agent] = next(of_module), next(outputs_of_module)
             actions.append(chosen)
             outputs.append(given)
         return actions, outputs
 
     def _answers(
         self, source: ActionSource, seats: list[Any], *, explore: bool, timestep: int
-    ) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """The action and the extra outputs of each seat, in order."""
+    ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
+        """The action of each seat, in order, and the extra outputs."""
         chosen, given = source.act(seats, explore=explore, timestep=timestep)
         names = source.outputs
         if len(names) == 1:
@@ -264,7 +272,7 @@ class JointActions:
             outputs = [{name: value} for value in given]
         else:
             outputs = [dict(zip(names, values, strict=True)) for values in given]
-        return zip(chosen, outputs, strict=True)
+        return iter(chosen), iter(outputs)
 
     def to_env(self, actions: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
         """The actions as the env takes them."""
@@ -342,6 +350,7 @@ class MultiAgentSlot(EnvSlot):
     Attributes:
         newest: the newest observations by agent.
         checks: of what the env answers.
+        seated_ids: the agents that `seated` found last.
     """
 
     episode: Any
@@ -365,6 +374,7 @@ class MultiAgentSlot(EnvSlot):
             keeps_actions=spec.sub_env_tolerance is not None,
         )
         self._owing: AgentIds | None = None
+        self.seated_ids: tuple[AgentId, ...] = ()
         self._seated: list[Seat] = []
         self.checks = AnswerChecks(
             agents,
@@ -418,7 +428,7 @@ class MultiAgentSlot(EnvSlot):
         """The seats of those who owe an action, canonical order."""
         owing = self.episode.get_agents_to_act()
         if owing is not self._owing:  # the same object while nothing changes
-            self._owing = owing
+            self._owing, self.seated_ids = owing, tuple(owing)
             seats: Any = self.noise
             self._seated = [seats.of(agent, self.episode) for agent in owing]
         return self._seated

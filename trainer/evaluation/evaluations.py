@@ -516,11 +516,11 @@ def _normalization_like(normalization: Normalization) -> ShapeCheck:
     return fields(observations, optional={"rewards": _REWARDS})
 
 
-def evaluation_state(subject: Subject) -> ShapeCheck:
-    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+def subject_state(subject: Subject) -> ShapeCheck:
+    """The check for the state of another subject, of the same modules.
 
     Args:
-        subject: of the newest weights, which those of an evaluation under way have to be like.
+        subject: of the newest weights, which those of the other have to be like.
     """
     ids = subject.weights.modules.ids
     modules = subject.weights.modules.map(_module_weights_like)
@@ -531,7 +531,15 @@ def evaluation_state(subject: Subject) -> ShapeCheck:
     )
     in_force = subject.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
-    under_way = {"iteration": count, "weights": weights, "normalization": normalization}
+    return fields({"iteration": count, "weights": weights, "normalization": normalization})
+
+
+def evaluation_state(subject: Subject) -> ShapeCheck:
+    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+
+    Args:
+        subject: of the newest weights, which those of an evaluation under way have to be like.
+    """
     # Of modules that there may not be any more; what does not fit is refused when it is made.
     of_others = {
         "iteration": count,
@@ -544,7 +552,7 @@ def evaluation_state(subject: Subject) -> ShapeCheck:
         optional={
             "reported_at": one_of(count, NOTHING),
             "running_of": one_of(count, NOTHING),
-            "running": one_of(fields(under_way), fields(of_others)),
+            "running": one_of(subject_state(subject), fields(of_others)),
         },
     )
 

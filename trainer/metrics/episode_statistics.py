@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,8 +144,14 @@ class EpisodeRecord:
             agents: of each agent.
             episode_return: of all of them.
         """
-        record = cls.from_episode(_AsOne(episode, episode_return))
-        return replace(record, agent_id=None, module_id=None, agents=tuple(agents))
+        return cls._made(
+            episode,
+            episode_return=episode_return,
+            length=episode.env_t,
+            agent_id=None,
+            module_id=None,
+            agents=tuple(agents),
+        )
 
     def returns_by(self, attribute: str) -> dict[Any, float]:
         """What was paid by "agent_id", or by "module_id": to all agents that it acted for."""
@@ -173,14 +179,21 @@ class EpisodeRecord:
         Raises:
             MetricsError: `custom_metrics` or `hist_data` hold something else than numbers.
         """
+        return cls._made(
+            episode,
+            episode_return=episode.get_return(),
+            length=episode.t,
+            agent_id=DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id,
+            module_id=module_id if episode.module_id is None else episode.module_id,
+        )
+
+    @classmethod
+    def _made(cls, episode: Any, **told: Any) -> EpisodeRecord:
+        """With what episodes of one agent and of several have in common."""
         metrics, hist_data = episode.custom_metrics, episode.hist_data
         return cls(
             id_=episode.id_,
-            episode_return=episode.get_return(),
-            length=episode.t,
             duration_s=episode.get_duration_s(),
-            agent_id=DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id,
-            module_id=module_id if episode.module_id is None else episode.module_id,
             custom_metrics={
                 name: _numbers(f"episode.custom_metrics[{name!r}]", value, 0)
                 for name, value in metrics.items()
@@ -192,6 +205,7 @@ class EpisodeRecord:
             media=dict(episode.media),
             task=episode.task,
             rewritten_return=episode.get_rewritten_return(),
+            **told,
         )
 
 
@@ -349,23 +363,6 @@ class EpisodeStatistics:
         self._num_this_iteration = state["num_this_iteration"]
         self._num_lifetime = state["num_lifetime"]
         self._records = [_record_from(record) for record in state["records"]]
-
-
-class _AsOne:
-    """An episode of several agents, as the record of one reads it."""
-
-    agent_id = module_id = None
-
-    def __init__(self, episode: Any, episode_return: float) -> None:
-        self._episode = episode
-        self._return = episode_return
-        self.t = episode.env_t
-
-    def get_return(self) -> float:
-        return self._return
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._episode, name)
 
 
 def _record_from(state: State) -> EpisodeRecord:

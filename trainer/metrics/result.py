@@ -687,6 +687,13 @@ _RUN: Final = (
         repair_time_s="seconds",
     ),
     *keys_of(
+        "env runner group",
+        f"{FAULT_TOLERANCE}/",
+        SOMETIMES,
+        disturbance=True,
+        num_samples_dropped="samples",
+    ),
+    *keys_of(
         "checkpoint callbacks",
         f"{FAULT_TOLERANCE}/",
         SOMETIMES,

@@ -52,7 +52,8 @@ from trainer.types import State
 
 # ---- asking
 
-_CLOSING_S: Final = 2.0
+CLOSING_S: Final = 2.0
+"""Seconds that envs have to be closed in, and that runners have to end what they are at."""
 _PRELOADED = (
     "numpy",
     "gymnasium",
@@ -332,7 +333,7 @@ class Asking:
         self._is_stopped = True
         self.abandon()
         if self._pool is not None:
-            self._pool.stop(grace_s=min(_CLOSING_S, self.stall_limit_s or _CLOSING_S))
+            self._pool.stop(grace_s=min(CLOSING_S, self.stall_limit_s or CLOSING_S))
             self._pool.engine.close()
         self._records.stop_runners()
 

@@ -38,11 +38,19 @@ from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
-from trainer.runner_group.asking import Asking, EnvTasks, OfEnvs, OnMetrics, UserCalls, WithNumber
+from trainer.runner_group.asking import (
+    CLOSING_S,
+    Asking,
+    EnvTasks,
+    OfEnvs,
+    OnMetrics,
+    UserCalls,
+    WithNumber,
+)
 from trainer.runner_group.crash_files import CrashFiles, replay
-from trainer.runner_group.plays import GroupSample, TicketPlay
+from trainer.runner_group.plays import GroupSample, RequestAhead, TicketPlay
 from trainer.runner_group.records import RunnerPlace, RunnerRecords, SlotStates, group_state
-from trainer.runner_group.rounds import Ask, OnRecreated
+from trainer.runner_group.rounds import Ask, OnRecreated, RoundResult
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.types import AgentId, Array, State
@@ -59,6 +67,7 @@ class EnvRunnerGroup:
 
     Attributes:
         num_sub_env_restarts: sub-envs that were made anew alone so far.
+        num_dropped_ahead: samples that were asked for ahead and dropped so far.
         is_training: an iteration is under way, which may have to be undone.
     """
 
@@ -105,7 +114,7 @@ class EnvRunnerGroup:
             direct = DirectRunners.of(config, rllib_arguments)
             spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
             stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
-        self.num_sub_env_restarts = 0
+        self.num_sub_env_restarts = self.num_dropped_ahead = 0
         self.is_training = False
         self._records = RunnerRecords(spec, num_env_runners or 0)
         self._asking = Asking(
@@ -168,6 +177,8 @@ class EnvRunnerGroup:
         A runner whose envs take longer than 2 s to close, or than the limit for a runner without
         progress if that is shorter, is ended without.
         """
+        if (ahead := self._ahead) is not None:
+            ahead.wait(CLOSING_S, self._asking.now_s)
         self._asking.stop()
 
     def kill(self) -> None:
@@ -187,11 +198,9 @@ class EnvRunnerGroup:
             whole_episodes: every slot ends its last episode.
             options: explore, random_actions, force_reset, timestep (see `SampleRequest`).
         """
-        slots = [
-            Assignment(slot, num_env_steps=share, whole_episodes=whole_episodes)
-            for slot, share in enumerate(share_out(num_env_steps, self._records.num_slots))
-        ]
-        return self._sample_in(slots, **options)
+        return self._sample(
+            self._requests(num_env_steps, by_agent=False, whole_episodes=whole_episodes, **options)
+        )
 
     @takes(num_agent_steps=integer(0, 2**53))
     def sample_agent_steps(
@@ -209,28 +218,68 @@ class EnvRunnerGroup:
             whole_episodes: every slot ends its last episode, and nothing is taken off.
             options: see `sample_env_steps`.
         """
-        if self.agents is None:
-            return self.sample_env_steps(num_agent_steps, whole_episodes=whole_episodes, **options)
-        slots = [
-            Assignment(slot, num_agent_steps=share, whole_episodes=whole_episodes)
-            for slot, share in enumerate(share_out(num_agent_steps, self._records.num_slots))
-        ]
-        return self._sample_in(slots, **options)
+        return self._sample(
+            self._requests(num_agent_steps, by_agent=True, whole_episodes=whole_episodes, **options)
+        )
 
-    def _sample_in(self, slots: Sequence[Assignment], **options: Any) -> GroupSample:
-        """Plays an assignment in every slot."""
-        requests = {
+    def begin_sample(self, num_steps: int, *, by_agent: bool = False, **options: Any) -> None:
+        """Lets remote runners play ahead what they will be asked for next, and does not wait.
+
+        The next `sample_env_steps` or `sample_agent_steps` with the same arguments takes the
+        answers. Until then nothing has happened. If the runners are asked for something else
+        first, or are to hold other weights by then, the answers are dropped and the same steps are
+        played again: what is sampled never depends on time. A local runner plays when it is asked.
+
+        Args:
+            num_steps: of all slots.
+            by_agent: count agent steps.
+            options: those of the sample to come.
+        """
+        if not self._records.is_remote:
+            return
+        round_ = self._asking.new_round()
+        requests = self._requests(num_steps, by_agent=by_agent, **options)
+        healthy, asks = self._records.healthy(), self._asks(requests)
+        self._asking.under_way = RequestAhead(
+            round_,
+            self._records.places,
+            self._note_dropped,
+            requests=requests,
+            asks={index: ask for index, ask in asks.items() if index in healthy},
+        )
+
+    @property
+    def _ahead(self) -> RequestAhead | None:
+        under_way = self._asking.under_way
+        return under_way if isinstance(under_way, RequestAhead) else None
+
+    def _note_dropped(self, result: RoundResult) -> None:
+        if not self.num_dropped_ahead:
+            _LOGGER.warning(
+                "The env runners were asked for something else (foreach_env_runner(), a new task) "
+                "while they sampled ahead. That sample is dropped, and the same steps are played "
+                "again. In every iteration this costs more than sample_ahead=True gains. Said "
+                "once; fault_tolerance/num_samples_dropped counts them."
+            )
+        self.num_dropped_ahead += 1
+        self._asking.take_over(result)
+
+    def _requests(
+        self, num_steps: int, *, by_agent: bool, whole_episodes: bool = False, **options: Any
+    ) -> dict[int, SampleRequest]:
+        """Requests by runner number that share steps out over all slots."""
+        counted = "num_env_steps" if self.agents is None or not by_agent else "num_agent_steps"
+        slots = [
+            Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
+            for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
+        ]
+        return {
             index: SampleRequest(
                 tuple(slots[place.spec.first_slot : place.spec.first_slot + place.spec.num_envs]),
                 **options,
             )
             for index, place in self._records.places.items()
         }
-        # No episode is shorter than a step.
-        most_steps = max(slot.num_steps or 0 for slot in slots)
-        sample = self._sample(requests, max_new_episodes=most_steps)
-        self._records.healthy_or_raise()
-        return sample
 
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
@@ -304,23 +353,36 @@ class EnvRunnerGroup:
         if isinstance(under_way, TicketPlay) and under_way is not but:
             self._asking.abandon()
 
-    def _sample(
-        self,
-        requests: Mapping[int, SampleRequest],
-        *,
-        max_new_episodes: int,
-    ) -> GroupSample:
-        asks = {
+    def _asks(self, requests: Mapping[int, SampleRequest]) -> dict[int, Ask]:
+        # No episode is shorter than a step.
+        most_steps = max(
+            slot.num_steps or 0 for request in requests.values() for slot in request.assignments
+        )
+        return {
             index: Ask(
                 "sample",
                 (request,),
-                max_new_episodes,
+                most_steps,
                 stall_limit_s=self._asking.stall_limit_s,
                 limited_by=self._asking.limited_by,
             )
             for index, request in requests.items()
         }
-        result = self._asking.run(asks)
+
+    def _sample(self, requests: Mapping[int, SampleRequest]) -> GroupSample:
+        ahead, asking = self._ahead, self._asking
+        if ahead is not None and ahead.answers(requests, asking.weights):
+            asking.under_way = None
+            result = ahead.take()
+            asking.take_over(result)
+        else:
+            result = asking.run(self._asks(requests))
+        sample = self._committed(requests, result)
+        self._records.healthy_or_raise()
+        return sample
+
+    def _committed(self, requests: Mapping[int, SampleRequest], result: RoundResult) -> GroupSample:
+        """Takes over where all slots stand after the answers to requests."""
         creation_metrics = []
         replies = [reply for _, reply in sorted(result.answers.items())]
         for index, reply in sorted(result.answers.items()):
@@ -596,6 +658,8 @@ class EnvRunnerGroup:
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
         self._calls.abandon()
+        if self._ahead is not None:
+            self._asking.abandon()
         self._states.set_state(state)
 
     def ways_back(self) -> list[str | None]:
@@ -638,7 +702,7 @@ class EnvRunnerGroup:
         Args:
             table: the modules; spaces that are None are those of the agents.
         """
-        self.finish_user_calls()  # those to come would have the modules that these began with
+        self._asking.finish()  # calls to come would have the modules that these began with
         spec, agents, specs = self._records.spec, self.agents, table.specs
         if agents is not None:
             mapping = policy_mapping(table, agents, root_seed=spec.root_seed, role=spec.role)

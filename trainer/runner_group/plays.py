@@ -1,4 +1,4 @@
-"""Evaluation tickets on their way through the runners of a group.
+"""What runners of a group play: requests ahead, and evaluation tickets on their way through them.
 
 shares   of a runner: tickets k, k + n, … ; its sub-envs take them in turn
 taken    by the first who answers; a ticket fixes its episodes, so it makes no difference who
@@ -8,7 +8,9 @@ divided  into single tickets if runners fail again and again, so that what was p
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from trainer.env_runners.messages import (
     SampleReply,
     SampleRequest,
     SlotPosition,
+    Weights,
 )
 from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
@@ -99,13 +102,100 @@ def _added(counts: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
     return dict(total)
 
 
-# ---- ticket play
+# ---- request ahead
+#
+# What the next sample is made of, asked for before it is needed. Nothing of it counts until it is
+# taken: positions are committed then, and not if the runners are asked for something else first.
+# So whether there was time for it makes no difference but to the clock.
 
 _LOGGER = logging.getLogger(__name__)
+_LOOK_EVERY_S: Final = 0.1
+
+OnOver = Callable[[RoundResult], None]
+"""Told, once, what came out of a round."""
+
+
+class RequestAhead:
+    """Requests that runners answer while the main process learns.
+
+    Its life: made, which asks; then either `take`, or `finish` or `abandon`, which drop it.
+    """
+
+    def __init__(
+        self,
+        round_: Round,
+        places: Mapping[int, RunnerPlace],
+        on_dropped: OnOver,
+        *,
+        requests: Mapping[int, SampleRequest],
+        asks: Mapping[int, Ask],
+    ) -> None:
+        """Asks every runner, and does not wait.
+
+        Args:
+            round_: the round in which they are asked.
+            places: those of the runners, by number.
+            on_dropped: told what came out of the round if it is not taken.
+            requests: what was asked for, by runner number.
+            asks: the same of runners that can be asked.
+        """
+        self._round = round_
+        self._places = places
+        self._on_dropped = on_dropped
+        self._requests = dict(requests)
+        self._positions = {index: place.positions for index, place in places.items()}
+        round_.begin(asks)
+
+    def answers(self, requests: Mapping[int, SampleRequest], weights: Weights | None) -> bool:
+        """Whether it is what is asked for now, and runners hold what they are to hold."""
+        return self._requests == requests and all(
+            place.is_given_up or place.holds(weights) for place in self._places.values()
+        )
+
+    def take(self) -> RoundResult:
+        """Waits for the answers; its caller commits them."""
+        while not self._round.advance(math.inf):
+            pass
+        return self._round.end()
+
+    def finish(self) -> None:
+        """Waits for the answers and drops them: runners are to be asked for something else.
+
+        What the user's code raised is not raised here: it will be when it is asked for again.
+        """
+        try:
+            while not self._round.advance(_LOOK_EVERY_S):
+                pass
+            result = self._round.end()
+        except Exception:  # asked for again, the runners raise it again, where it belongs
+            _LOGGER.debug("A request ahead failed; it is dropped.", exc_info=True)
+            self._round.withdraw()
+            result = RoundResult()
+        self._put_back()
+        # Episodes that were given up in it were put back.
+        self._on_dropped(replace(result, num_episodes_lost=0, num_env_steps_lost=0))
+
+    def wait(self, timeout_s: float, now_s: Callable[[], float]) -> None:
+        """Waits for a while, so that runners have time to end in good order."""
+        until = now_s() + timeout_s
+        with contextlib.suppress(Exception):  # nothing comes of it any more
+            while not self._round.advance(max(0.0, until - now_s())) and now_s() < until:
+                pass
+
+    def abandon(self) -> None:
+        """Kills workers still busy with it; nothing comes of it."""
+        self._round.withdraw()
+        self._put_back()
+
+    def _put_back(self) -> None:
+        for index, place in self._places.items():
+            place.positions, place.is_ahead = self._positions[index], True
+
+
+# ---- ticket play
 
 _STUCK_AFTER_S: Final = 1.0
 _STUCK_AT_THE_END_S: Final = 5.0
-_LOOK_EVERY_S: Final = 0.1
 _MOST_HOLDERS: Final = 2
 _TRIES_WITHOUT_PROGRESS: Final = 2
 _MOST_FAILURES: Final = 20
@@ -116,9 +206,6 @@ _FAILURES_BEFORE_DIVIDING_FOR_CALLBACKS: Final = 10
 
 Healthy = Callable[[], list[int]]
 """The numbers of the runners that can be asked; raises if there are none."""
-
-OnOver = Callable[[RoundResult], None]
-"""Told, once, what came out of the round in which the tickets were played."""
 
 
 @dataclass(eq=False)

@@ -141,6 +141,14 @@ class RunnerPlace:
         """Whether a runner made here has to put an episode back."""
         return any(position.env_seed is not None for position in self.positions)
 
+    def holds(self, weights: Weights | None) -> bool:
+        """Whether the live runner was sent all that belongs to modules, as it is now."""
+        return (
+            self.weights is weights
+            and self.sent_normalization is self.normalization
+            and self.sent_table is self.spec.table
+        )
+
     def lacks_something(self, weights: Weights | None) -> bool:
         """Whether the runner of this process waits for its next request to get what it is to hold.
 
@@ -148,12 +156,7 @@ class RunnerPlace:
         """
         if self.num_starts == 0 or self.is_busy:
             return False
-        is_current = (
-            self.weights is weights
-            and self.sent_normalization is self.normalization
-            and self.sent_table is self.spec.table
-        )
-        return self.runner is None or self.is_ahead or not is_current
+        return self.runner is None or self.is_ahead or not self.holds(weights)
 
     def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""

@@ -212,6 +212,13 @@ class Round(abc.ABC):
     def abandon(self) -> None:
         """Kills workers still busy with this round; the next round restarts them."""
 
+    def withdraw(self) -> None:
+        """Likewise, of a round whose answers are no longer wanted: no event tells who was killed.
+
+        Whether a worker is still busy then depends on how fast it is, and events must not.
+        """
+        self.abandon()
+
     def take_answers(self) -> dict[int, Any]:
         """The answers that have come in since this was last called, by runner number."""
         answers, self._result.answers = self._result.answers, {}
@@ -466,6 +473,13 @@ class RequestRound(Round):
                 self._pool[index].kill()
             self._starting.clear()
             self._due.clear()
+
+    def withdraw(self) -> None:
+        """See `Round`; who comes after a killed worker replaces none that failed."""
+        with signals_deferred():
+            for index in self._pool.pending():
+                self._places[index].had_runner = False
+            self.abandon()
 
     def _take_outcome(self, index: int, outcome: Outcome) -> None:
         if isinstance(outcome, Success):

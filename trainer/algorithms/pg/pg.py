@@ -178,6 +178,17 @@ def every_row_counts_once(config: PGConfig) -> Iterator[Problem]:
             )
 
 
+def samples_are_of_the_policy(config: PGConfig) -> Iterator[Problem]:
+    """The gradient is that of the policy which acted."""
+    if config.sample_ahead:
+        yield Problem(
+            assignment("sample_ahead", True),
+            "samples ahead lack an update, and PG does not correct for that.",
+            "Leave it out, or use PPO, whose ratio is to the policy that acted.",
+            ("sample_ahead",),
+        )
+
+
 class PGConfig(AlgorithmConfig):
     """The settings of PG (Williams 1992, "Simple statistical gradient-following algorithms …").
 
@@ -204,6 +215,7 @@ class PGConfig(AlgorithmConfig):
         *COMMON_RULES,
         *ON_POLICY_RULES,
         Rule(("num_epochs", "minibatch_size"), every_row_counts_once),
+        Rule(("sample_ahead",), samples_are_of_the_policy),
     )
     default_module_class: ClassVar[type[RLModule]] = PolicyModule
 

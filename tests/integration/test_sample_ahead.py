@@ -1,0 +1,401 @@
+"""Sampling ahead: the lag of one update is a rule, so whatever happens, bytes are the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import RLlibCallback
+from checkpoints import encode
+from tests import league
+from tests.integration.test_scripted_engine import (
+    FAULTS,
+    config_of,
+    expect_equal,
+    random_script,
+)
+from tests.integration.test_scripted_engine import trained as trained_on
+from trainer import Algorithm, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer.algorithms.ppo.ppo import PPO
+from trainer.metrics import comparable
+from trainer.testing import FakeEngine
+from trainer.testing.envs import TaskCountdownEnv
+from trainer.testing.processes import wait_until
+
+
+class Remembering(RLlibCallback):
+    """Has state in runners and in the main process, and logs in both."""
+
+    def __init__(self) -> None:
+        self.num_seen = 0
+
+    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+        self.num_seen += 1
+        metrics_logger.log_value("length", len(episode), window=7)
+
+    def on_train_result(self, *, result: Any, **_: Any) -> None:
+        self.num_seen += result["env_runners"]["num_episodes"]
+
+
+def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
+    made = (
+        PPOConfig()
+        .environment("CartPole-v1", normalize_rewards=True)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=6 // max(1, num_env_runners),
+            observation_filter="MeanStdFilter",
+        )
+        .training(
+            sample_ahead=True,
+            train_batch_size=122,
+            minibatch_size=40,
+            num_epochs=2,
+            lr=1e-2,
+            model={"fcnet_hiddens": [8]},
+        )
+        .callbacks(Remembering)
+        .debugging(seed=3)
+    )
+    return made.update_from_dict(settings)
+
+
+def everything(algo: Algorithm) -> bytes:
+    """All that the algorithm knows, but for the settings."""
+    return encode({name: part for name, part in algo.get_state().items() if name != "config"})
+
+
+def learnt(algo: Algorithm) -> bytes:
+    return encode(algo.get_state()["learner"])
+
+
+def trained(algo: Algorithm, num_iterations: int) -> list[bytes]:
+    """The results of so many iterations."""
+    return [encode(comparable(algo.train())) for _ in range(num_iterations)]
+
+
+def outcome(made: PPOConfig, num_iterations: int = 4) -> tuple[list[bytes], bytes]:
+    with made.build_algo() as algo:
+        return trained(algo, num_iterations), everything(algo)
+
+
+class LaggingByHand(PPO):
+    """The rule, without requests ahead: what acts are the weights of before the last update."""
+
+    def training_step(self) -> None:
+        sample = self.sample_steps(self.config.total_train_batch_size)
+        before = self._weights()
+        self.learn(sample)
+        self.env_runner_group.set_weights(before)
+
+    def _send_weights_if_others_set_them(self) -> None:
+        pass
+
+
+def test_samples_lack_one_update() -> None:
+    plain: dict[str, Any] = {"observation_filter": "NoFilter", "normalize_rewards": False}
+    by_hand = PPOConfig(algo_class=LaggingByHand).update_from_dict(
+        {**config().to_dict(), **plain, "sample_ahead": False}
+    )
+    without = config(**plain, sample_ahead=False)
+    found = []
+    for made in (config(**plain), by_hand, without):
+        with made.build_algo() as algo:
+            trained(algo, 4)
+            found.append(learnt(algo))
+    assert found[0] == found[1]
+    assert found[2] != found[0]  # control: the lag shows
+
+
+@pytest.mark.process
+def test_how_slots_are_spread_makes_no_difference() -> None:
+    outcomes = []
+    for num_env_runners in (0, 1, 2, 3):
+        with config(num_env_runners).build_algo() as algo:
+            trained(algo, 3)
+            outcomes.append((learnt(algo), encode(algo.get_state()["env_runners"]["slots"])))
+            assert algo.env_runner_group.num_dropped_ahead == 0
+    assert outcomes == [outcomes[0]] * 4
+
+
+class MarksSamples(RLlibCallback):
+    """Runners mark each sample by a file."""
+
+    def __init__(self) -> None:
+        self.num_samples = 0
+
+    def on_sample_end(self, *, env_runner: Any, **_: Any) -> None:
+        self.num_samples += 1
+        folder = Path(env_runner.config["env_config"]["folder"])
+        (folder / f"{env_runner.worker_index}-{self.num_samples}").touch()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_runners_play_while_the_main_process_learns(is_ahead: bool, tmp_path: Path) -> None:
+    second = [tmp_path / "1-2", tmp_path / "2-2"]
+    seen: list[bool] = []
+
+    def wait_for_second(**_: Any) -> None:
+        if not seen:
+            seen.append(
+                is_ahead and wait_until(lambda: all(mark.exists() for mark in second), within_s=60)
+            )
+            seen.append(any(mark.exists() for mark in second))
+
+    folder = {"folder": str(tmp_path)}
+    made = config(2, sample_ahead=is_ahead, env=TaskCountdownEnv, env_config=folder)
+    made.callbacks(MarksSamples, on_learn_on_batch=wait_for_second)
+    with made.build_algo() as algo:
+        algo.train()
+    assert seen == [is_ahead, is_ahead]
+
+
+# ---- whatever happens meanwhile
+
+
+def kill_all(algo: Algorithm) -> None:
+    for pid in algo.env_runner_group.env_runner_pids().values():
+        os.kill(pid, signal.SIGKILL)
+
+
+def fail_to_learn(algo: Algorithm, error: type[BaseException] = RuntimeError) -> None:
+    """An iteration that fails when its sample was taken and the next one is asked for."""
+    learner: Any = algo.learner
+    update = learner.update
+
+    def raise_once(*_: Any, **__: Any) -> None:
+        learner.update = update
+        raise error("on purpose")
+
+    learner.update = raise_once
+    with pytest.raises(error, match="on purpose"):
+        algo.train()
+
+
+def restore_from_itself(algo: Algorithm) -> None:
+    algo.set_state(algo.get_state())
+
+
+MEANWHILE: dict[str, Callable[[Algorithm], object]] = {
+    "runners are killed": kill_all,
+    "an update fails": fail_to_learn,
+    "an update is interrupted": lambda algo: fail_to_learn(algo, KeyboardInterrupt),
+    "it is evaluated": lambda algo: algo.evaluate(),
+    "a function is called": lambda algo: algo.env_runner_group.foreach_env_runner(
+        lambda runner: runner.metrics.log_value("called", 1.0)
+    ),
+    "a function is called in the background": lambda algo: (
+        algo.env_runner_group.foreach_env_runner_async(lambda runner: runner.worker_index)
+    ),
+    "its state is set": restore_from_itself,
+    "weights are synchronised": lambda algo: algo.env_runner_group.sync_weights(),
+}
+CHANGES_RESULTS = ("it is evaluated", "a function is called")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_what_happens_meanwhile_changes_no_bytes(what: str) -> None:
+    found = []
+    undisturbed, _ = outcome(config(2))
+    for num_env_runners in (0, 2):
+        with config(num_env_runners).build_algo() as algo:
+            results = trained(algo, 2)
+            if what != "runners are killed" or num_env_runners:
+                MEANWHILE[what](algo)
+            results += trained(algo, 2)
+            found.append(learnt(algo))
+            if num_env_runners and what not in CHANGES_RESULTS:
+                assert results == undisturbed
+    assert found[0] == found[1]
+
+
+@pytest.mark.process
+def test_no_event_tells_of_runners_that_were_ended_with_their_request() -> None:
+    told: list[Any] = []
+    made = config(2).callbacks(
+        on_env_runners_recreated=lambda env_runner_indices, **_: told.append(env_runner_indices)
+    )
+    with made.build_algo() as algo:
+        algo.train()
+        fail_to_learn(algo)
+        algo.train()
+    assert told == []
+
+
+def test_a_dropped_sample_is_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with config(2).build_algo() as algo:
+        assert "num_samples_dropped" not in algo.train()["fault_tolerance"]
+        for _ in range(2):
+            algo.env_runner_group.foreach_env_runner(lambda runner: None)
+            result = algo.train()
+    assert result["fault_tolerance/num_samples_dropped"] == 2
+    assert caplog.text.count("while they sampled ahead") == 1
+
+
+@pytest.mark.process
+def test_a_new_task_is_in_force_in_the_next_sample() -> None:
+    found = []
+    for num_env_runners in (0, 2):
+        made = config(num_env_runners).environment(TaskCountdownEnv)
+        with made.build_algo() as algo:
+            algo.train()
+            algo.env_runner_group.set_task(3)
+            algo.train()
+            found.append((learnt(algo), algo.env_runner_group.get_tasks()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_faults_of_runners_that_play_ahead_change_no_bytes(what: str) -> None:
+    made = config_of(2).training(sample_ahead=True)
+    engine = FakeEngine(*FAULTS[what])
+    expect_equal(trained_on(engine, made), trained_on(FakeEngine(), made))
+    assert engine.struck
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 200), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_random_faults_of_runners_that_play_ahead_change_no_bytes(seeds: range) -> None:
+    made = config_of(2).training(sample_ahead=True)
+    undisturbed = trained_on(FakeEngine(), made)
+    for seed in seeds:
+        expect_equal(trained_on(FakeEngine(*random_script(seed)), made), undisturbed)
+
+
+@pytest.mark.process
+def test_modules_that_are_added_act_at_once(tmp_path: Path) -> None:
+    """A league adds copies of the module that learns: its next sample is played with the newest."""
+
+    def config_of_league(num_env_runners: int, num_envs: int) -> PPOConfig:
+        return league.config(num_env_runners, num_envs).training(sample_ahead=True)
+
+    with config_of_league(0, 6).build_algo() as algo:
+        results = [algo.train() for _ in range(4)]
+        expected = league.outcome(algo, results)
+        assert len(algo.module_ids) > 2
+    with config_of_league(2, 3).build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        results += [algo.train() for _ in range(2)]
+        found = league.outcome(algo, results)
+    with Algorithm.from_checkpoint(path, allow_code=True) as again:
+        restored = league.outcome(again, [*results[:2], again.train(), again.train()])
+    del expected["env_runners"]  # there are as many callbacks of runners as there are runners
+    assert {name: found[name] for name in expected} == expected
+    assert restored == found
+
+
+# ---- checkpoints
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("num_before", [0, 1, 2, 3])
+def test_a_restored_run_asks_for_the_same_sample_again(num_before: int, tmp_path: Path) -> None:
+    results, end = outcome(config(2))
+    with config(2).build_algo() as algo:
+        assert trained(algo, num_before) == results[:num_before]
+        at_save = everything(algo)
+        path = algo.save_to_path(tmp_path / "checkpoint", background=True)
+        algo.finish_saving()
+        assert trained(algo, 4 - num_before) == results[num_before:]
+    with Algorithm.from_checkpoint(path, callbacks=Remembering) as restored:
+        assert everything(restored) == at_save
+        assert trained(restored, 4 - num_before) == results[num_before:]
+        assert everything(restored) == end
+
+
+@pytest.mark.process
+def test_a_checkpoint_from_the_middle_goes_on_elsewhere_and_with_other_runners(
+    tmp_path: Path,
+) -> None:
+    saves = {"on_train_result": lambda algorithm, **_: save(algorithm)}
+
+    def save(algorithm: Algorithm) -> None:
+        if algorithm.training_iteration == 2:
+            algorithm.after_train_result(lambda _: algorithm.save_to_path(tmp_path / "checkpoint"))
+
+    with config(2).callbacks(Remembering, **saves).build_algo() as algo:
+        trained(algo, 4)
+        expected = learnt(algo)
+    for num_env_runners, num_envs in ((0, 6), (3, 2)):
+        with Algorithm.from_checkpoint(
+            tmp_path / "checkpoint",
+            callbacks_class=Remembering,
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=num_envs,
+            callbacks_on_train_result=None,
+        ) as restored:
+            trained(restored, 2)
+            assert learnt(restored) == expected
+
+
+def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
+    with config().build_algo() as algo:
+        trained(algo, 2)
+        state = algo.get_state()
+        assert algo.get_state()["sample_ahead"]["acting"]["weights"]["version"] == 1
+        trained(algo, 1)
+        expected = learnt(algo)
+        algo.set_state(state)
+        trained(algo, 1)
+        assert learnt(algo) == expected
+        algo.set_state({**state, "sample_ahead": {}})
+        trained(algo, 1)
+        assert learnt(algo) != expected
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_checkpoints_are_restored_with_the_other_setting(is_ahead: bool, tmp_path: Path) -> None:
+    with config(sample_ahead=is_ahead).build_algo() as algo:
+        trained(algo, 2)
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        weights = algo.get_weights()
+    given: dict[str, Any] = {"callbacks": Remembering, "sample_ahead": not is_ahead}
+    with Algorithm.from_checkpoint(path, **given) as restored:
+        assert restored.env_runner is not None
+        assert restored.env_runner.weights_version == 2
+        assert encode(restored.get_weights()) == encode(weights)
+        restored.train()
+        assert restored.env_runner.weights_version == (3 if is_ahead else 2)
+
+
+def test_new_weights_act_in_the_sample_after_the_next() -> None:
+    with config().build_algo() as algo:
+        trained(algo, 2)
+        algo.set_weights({id_: {name: array * 0 for name, array in state.items()}
+                          for id_, state in algo.get_weights().items()})  # fmt: skip
+        runner = algo.env_runner
+        assert runner is not None
+        acting = encode(runner.module.get_state())
+        algo.train()
+        assert encode(runner.module.get_state()) == acting
+        algo.train()
+        assert encode(runner.module.get_state()) != acting
+
+
+# ---- what it is not combined with
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (DQNConfig().environment("CartPole-v1").training(sample_ahead=True), "not offered"),
+        (SACConfig().environment("Pendulum-v1").training(sample_ahead=True), "not offered"),
+        (PGConfig().environment("CartPole-v1").training(sample_ahead=True), "lack an update"),
+        (
+            config().environment(TaskCountdownEnv, env_task_fn=lambda result, env, context: 1),
+            "env_task_fn",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(made: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"sample_ahead=True.*{why}"):
+        made.validate()

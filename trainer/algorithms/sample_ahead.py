@@ -1,0 +1,99 @@
+"""Sampling ahead: which weights the next sample is played with, and when it is asked for.
+
+    sample k        with the weights of before update k - 1; it is taken
+    sample k + 1    is asked for, with the weights of now: those of before update k
+    update k        is made from sample k, while runners play sample k + 1
+
+So a sample is played with weights that lack one update, whoever plays it and however long that
+takes: the lag is a rule. What a checkpoint holds are these weights and where slots stood before the
+sample that was asked for; it is asked for again, and is the same. Without env runners in processes
+of their own, a sample is played when it is taken, with the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from checkpoints import check_shape
+from checkpoints.state_shapes import fields
+from trainer.config import AlgorithmConfig
+from trainer.connectors import Normalization
+from trainer.evaluation import Subject
+from trainer.evaluation.evaluations import subject_state
+from trainer.modules import ByModule
+from trainer.runner_group import EnvRunnerGroup
+from trainer.types import State
+
+SAMPLE_AHEAD: Final = "sample_ahead"
+"""The setting, and the component of a checkpoint."""
+
+
+class _Algorithm(Protocol):
+    """What sampling ahead needs of the algorithm."""
+
+    @property
+    def config(self) -> AlgorithmConfig: ...
+    @property
+    def env_runner_group(self) -> EnvRunnerGroup: ...
+    def newest_subject(self) -> Subject: ...
+    def send_acting(self) -> None:
+        """Gives the training runners the weights and the normalisation that they act with."""
+
+
+class SampleAhead:
+    """What the training runners act with, if that is not the newest.
+
+    Attributes:
+        acting: what the next sample is played with; None if that is the newest: before the first
+            sample, after a change of modules, and always with `sample_ahead=False`.
+    """
+
+    def __init__(self, algorithm: _Algorithm) -> None:
+        self.acting: Subject | None = None
+        self._algorithm = algorithm
+
+    @property
+    def is_on(self) -> bool:
+        """Whether samples are asked for ahead."""
+        return self._algorithm.config.sample_ahead
+
+    def begin(self, num_steps: int, **request: Any) -> None:
+        """Asks for the next sample, if samples are asked for ahead.
+
+        Args:
+            num_steps: see `EnvRunnerGroup.begin_sample`.
+            request: ditto.
+        """
+        if not self.is_on:
+            return
+        # The table of a subject is that of evaluations.
+        self.acting = replace(self._algorithm.newest_subject(), table=None)
+        self._algorithm.send_acting()
+        self._algorithm.env_runner_group.begin_sample(num_steps, **request)
+
+    def drop(self) -> None:
+        """Lets the next sample be played with the newest weights."""
+        self.acting = None
+
+    def normalization(self, newest: ByModule[Normalization]) -> ByModule[Normalization]:
+        """That which is done to observations and rewards of the next sample."""
+        return newest if self.acting is None else self.acting.normalization
+
+    # ---- state
+
+    def get_state(self) -> State:
+        """Plain data; empty if the next sample is played with the newest weights."""
+        return {} if self.acting is None else {"acting": self.acting.get_state()}
+
+    def check_state(self, state: State) -> None:
+        """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
+        shape = subject_state(self._algorithm.newest_subject())
+        check_shape(state, fields({}, optional={"acting": shape}))
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `get_state` gave."""
+        acting, now = state.get("acting"), self._algorithm.newest_subject()
+        self.acting = None if acting is None else Subject.from_state(acting, now)
+        self._algorithm.send_acting()
