@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[1]
 SUITES: Final = ("tests/contract/test_algorithms.py", "tests/contract/test_engines.py")
 NEAREST: Final = {
-    "trainer/seeding.py": ("test_seeding",),
+    "trainer/seeding.py": ("test_seeding", "test_modules_by_module"),
     "trainer/learners/learner.py": ("test_ppo_learner", "test_dqn_learner", "test_sac_learner"),
     "trainer/nn/optimizers.py": ("test_nn_optimizers",),
     "trainer/algorithms/ppo/ppo.py": ("test_ppo_learner",),
