@@ -71,8 +71,8 @@ docs: $(VENV)/.installed  ## builds the documentation as a site into site/, with
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(RUN)/mkdocs build --strict
 
-bench: $(VENV)/.installed  ## prints timings of this machine; peers are measured in the same call if installed
-	$(RUN)/python -m benchmarks
+bench: $(VENV)/.installed  ## compares with the peers that are installed, in one table; BENCH="NAME …" runs single benchmarks
+	$(RUN)/python -m benchmarks $(BENCH)
 
 # Stamps instead of the folder: a half-finished installation is done again.
 $(VENV)/.installed: pyproject.toml setup.cfg

@@ -1,4 +1,9 @@
-"""Runs the benchmarks that are named, or all."""
+"""Prints the comparison with peers as one table, or runs the benchmarks that are named.
+
+python -m benchmarks                 the table: see `comparison`
+python -m benchmarks table:1 memory  the table with one pair per line, then `memory`
+python -m benchmarks all             every benchmark, one after the other
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from benchmarks import (
     actors,
     callbacks,
     checkpointing,
+    comparison,
     evaluation,
     large_checkpoints,
     learning,
@@ -18,6 +24,7 @@ from benchmarks import (
     off_policy,
     repair,
     replay,
+    sample_ahead,
     sampling,
     scale_out,
     self_play,
@@ -29,6 +36,7 @@ from benchmarks import (
 from benchmarks.machine import describe_machine
 
 BENCHMARKS: dict[str, Callable[..., None]] = {
+    "table": comparison.main,
     "sampling": sampling.main,
     "callbacks": callbacks.main,
     "startup": startup.main,
@@ -43,6 +51,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "off_policy": off_policy.main,
     "tasks": tasks.main,
     "torch_modules": torch_modules.main,
+    "sample_ahead": sample_ahead.main,
     "scale_out": scale_out.main,
     "tuning": tuning.main,
     "multi_agent": multi_agent.main,
@@ -57,9 +66,10 @@ def main(names: list[str]) -> int:
 
     Args:
         names: each the name of a benchmark, or `NAME:REPEATS` for one that takes the number of its
-            repetitions; empty runs all.
+            repetitions; empty prints the table, and `all` runs every benchmark.
     """
-    wanted = [name.partition(":")[::2] for name in names or BENCHMARKS]
+    named = list(BENCHMARKS) if names == ["all"] else names or ["table"]
+    wanted = [name.partition(":")[::2] for name in named]
     unknown = sorted({name for name, _ in wanted} - set(BENCHMARKS))
     if unknown:
         print(f"There is no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}.")

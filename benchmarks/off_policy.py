@@ -68,13 +68,51 @@ def main() -> None:
     _compare(dqn_speed_config(), theirs, num_steps=NUM_STEPS, target="≥ 4")
     print()
     print("DQN speed: the same with one env, in rounds of 4 steps and one update")
-    short = dqn_speed_config().env_runners(num_envs_per_env_runner=1, rollout_fragment_length=4)
-    theirs = partial(sb3_dqn_rate, num_envs=1, steps_per_env=4, num_steps=NUM_SHORT_STEPS)
-    _compare(short, theirs, num_steps=NUM_SHORT_STEPS, target="≥ 4.5")
+    _compare(short_dqn_config(), sb3_short_dqn, num_steps=NUM_SHORT_STEPS, target="≥ 4.5")
     print()
     print("SAC speed: Pendulum-v1, 256×256, batch 256, one update per step")
     theirs = partial(sb3_sac_rate, num_steps=NUM_SAC_STEPS)
     _compare(sac_pendulum().debugging(seed=0), theirs, num_steps=NUM_SAC_STEPS, target="≥ 1.3")
+
+
+def short_dqn_config() -> DQNConfig:
+    """The same with one env, in rounds of 4 steps and one update: as users run it."""
+    return dqn_speed_config().env_runners(num_envs_per_env_runner=1, rollout_fragment_length=4)
+
+
+def sb3_short_dqn() -> Callable[[], float]:
+    """The rate of Stable-Baselines3 with these settings."""
+    return sb3_dqn_rate(num_envs=1, steps_per_env=4, num_steps=NUM_SHORT_STEPS)
+
+
+def rates(
+    config: AlgorithmConfig,
+    make_theirs: Callable[[], Callable[[], float]] | None,
+    *,
+    num_steps: int,
+    repeats: int = REPEATS,
+) -> tuple[Figure, Figure | None]:
+    """Env steps per second of ours, and in turn of a peer.
+
+    Args:
+        config: ours.
+        make_theirs: makes the peer, and returns what measures its rate; None measures ours alone.
+        num_steps: env steps per measurement.
+        repeats: how often each is measured.
+    """
+    with config.build_algo() as algo:
+        algo.train()
+
+        def ours() -> float:
+            started_at, sampled = time.perf_counter(), algo.counters.num_env_steps_sampled
+            while algo.counters.num_env_steps_sampled < sampled + num_steps:
+                algo.train()
+            made = algo.counters.num_env_steps_sampled - sampled
+            return made / (time.perf_counter() - started_at)
+
+        if make_theirs is None:
+            return Figure([ours() for _ in range(repeats)], "steps/s"), None
+        return alternate(ours, make_theirs(), unit="steps/s", repeats=repeats)
 
 
 def _compare(
@@ -84,20 +122,11 @@ def _compare(
     num_steps: int,
     target: str,
 ) -> None:
-    with config.build_algo() as algo:
-        algo.train()
-
-        def ours() -> float:
-            started_at, sampled = time.perf_counter(), algo.counters.num_env_steps_sampled
-            while algo.counters.num_env_steps_sampled < sampled + num_steps:
-                algo.train()
-            return num_steps / (time.perf_counter() - started_at)
-
-        if not importlib.util.find_spec("stable_baselines3"):
-            report("local-trainer", Figure([ours() for _ in range(REPEATS)], "steps/s"))
-            print("  Stable-Baselines3 is not installed: pip install 'local-trainer[bench]'")
-            return
-        mine, other = alternate(ours, make_theirs(), unit="steps/s", repeats=REPEATS)
+    is_there = importlib.util.find_spec("stable_baselines3") is not None
+    mine, other = rates(config, make_theirs if is_there else None, num_steps=num_steps)
     report("local-trainer", mine)
+    if other is None:
+        print("  Stable-Baselines3 is not installed: pip install 'local-trainer[bench]'")
+        return
     report("Stable-Baselines3", other)
     report("ratio", ratio(mine, other), target=target)

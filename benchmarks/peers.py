@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -97,8 +98,43 @@ def rllib_solves(seed: int) -> Solved:
     return _rllib_until_solved(config, most_env_steps=MAX_STEPS)
 
 
-def _rllib_until_solved(config: Any, *, most_env_steps: int) -> Solved:
-    """Trains to a mean return of 450, and ends the cluster that was started."""
+def rllib_tuned_solves(seed: int) -> Solved:
+    """RLlib's new stack with the settings of its tuned example for CartPole, two env runners.
+
+    `rllib/tuned_examples/ppo/cartpole_ppo.py`. The time that `ray.init` takes is not counted.
+    """
+    import ray
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    config: Any = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=2)
+        .training(lr=3e-4, num_epochs=6, vf_loss_coeff=0.01)
+        .rl_module(
+            model_config={
+                "fcnet_hiddens": [32],
+                "fcnet_activation": "linear",
+                "vf_share_layers": True,
+            }
+        )
+        .debugging(seed=seed)
+    )
+    return _rllib_until_solved(config, most_env_steps=MAX_STEPS)
+
+
+def _rllib_until_solved(
+    config: Any, *, most_env_steps: int, returns: deque[float] | None = None
+) -> Solved:
+    """Trains to a mean return of 450, and ends the cluster that was started.
+
+    Args:
+        config: of RLlib.
+        most_env_steps: where to give up.
+        returns: of the last 100 episodes, of which the mean is taken; None takes RLlib's mean,
+            which may be that of the episodes that ended in one iteration.
+    """
     import ray
 
     started_at = time.perf_counter()
@@ -107,6 +143,8 @@ def _rllib_until_solved(config: Any, *, most_env_steps: int) -> Solved:
     while not mean >= 450 and steps < most_env_steps:
         result = algo.train()
         mean = result["env_runners"].get("episode_return_mean", 0.0)
+        if returns is not None:
+            mean = sum(returns) / max(1, len(returns))
         steps = result["env_runners"]["num_env_steps_sampled_lifetime"]
     seconds = time.perf_counter() - started_at
     algo.stop()
@@ -212,7 +250,10 @@ def rllib_lstm_solves(seed: int, *, most_env_steps: int) -> Solved:
         )
         .debugging(seed=seed)
     )
-    return _rllib_until_solved(config, most_env_steps=most_env_steps)
+    returns: deque[float] = deque(maxlen=100)
+    # Episodes come in chunks: all steps so far, each of which pays 1, and not the chunk's return.
+    config.callbacks(on_episode_end=lambda *, episode, **_: returns.append(float(episode.t)))
+    return _rllib_until_solved(config, most_env_steps=most_env_steps, returns=returns)
 
 
 def sb3_dqn_rate(*, num_envs: int, steps_per_env: int, num_steps: int) -> Callable[[], float]:
@@ -266,7 +307,24 @@ def sb3_sac_rate(*, num_steps: int) -> Callable[[], float]:
     from stable_baselines3 import SAC
 
     torch.set_num_threads(os.cpu_count() or 1)  # Torch's default, which another peer changed
-    model = SAC("MlpPolicy", "Pendulum-v1", learning_rate=1e-3, seed=0, device="cpu")
+    return _rate_of(
+        SAC("MlpPolicy", "Pendulum-v1", learning_rate=1e-3, seed=0, device="cpu"), num_steps
+    )
+
+
+def sbx_sac_rate(*, num_steps: int) -> Callable[[], float]:
+    """The same of SBX's SAC, Stable-Baselines3 in Jax; what it compiles first is not counted.
+
+    Args:
+        num_steps: env steps per call of the function that is returned.
+    """
+    from sbx import SAC
+
+    return _rate_of(SAC("MlpPolicy", "Pendulum-v1", learning_rate=1e-3, seed=0), num_steps)
+
+
+def _rate_of(model: Any, num_steps: int) -> Callable[[], float]:
+    """Env steps per second of a model that has learnt for a while."""
     model.learn(num_steps)
 
     def rate() -> float:

@@ -10,7 +10,7 @@ import time
 
 import gymnasium
 
-from benchmarks.figures import alternate, ratio, report
+from benchmarks.figures import Figure, alternate, ratio, report
 from trainer import PPOConfig
 
 NUM_ENVS = 8
@@ -28,6 +28,20 @@ def main() -> None:
 
 
 def _compare(num_envs: int, *, is_native: bool, target: str) -> None:
+    mine, other = rates(num_envs, is_native=is_native, repeats=9)
+    report("sample() of one runner", mine)
+    report(f"SyncVectorEnv({num_envs}) with random actions", other)
+    report("ratio", ratio(mine, other), target=target)
+
+
+def rates(num_envs: int, *, is_native: bool, repeats: int) -> tuple[Figure, Figure]:
+    """Env steps per second of `sample()`, and of `SyncVectorEnv` with random actions.
+
+    Args:
+        num_envs: sub-envs of each.
+        is_native: ours are in gymnasium's `CartPoleVectorEnv`.
+        repeats: how often each is measured, in turn.
+    """
     config = (
         PPOConfig()
         .environment("CartPole-v1")
@@ -58,8 +72,6 @@ def _compare(num_envs: int, *, is_native: bool, target: str) -> None:
                 vector_env.step(vector_env.action_space.sample())
             return NUM_STEPS / (time.perf_counter() - started_at)
 
-        mine, other = alternate(ours, theirs, unit="steps/s", repeats=9)
+        figures = alternate(ours, theirs, unit="steps/s", repeats=repeats)
     vector_env.close()
-    report("sample() of one runner", mine)
-    report(f"SyncVectorEnv({num_envs}) with random actions", other)
-    report("ratio", ratio(mine, other), target=target)
+    return figures

@@ -152,9 +152,53 @@ def _copied(state: Any) -> Any:
         return copy.deepcopy(state)
 
 
+# ---- phases
+
+RESULT_PHASES: Final = ("decide", "save", "save_last", "report")
+"""What happens to a complete result, in order: it is judged; the best are saved; then what is saved
+in any case, which remembers the best; and it is written down and shown."""
+
+
+class ResultPhases:
+    """Functions that wait for a complete result, called phase by phase, in each as they came.
+
+    Life: `add` while `on_train_result` fires; then `run` once, in which functions may `add` others.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Callable[[Any], object]]] = {p: [] for p in RESULT_PHASES}
+        self._now = -1
+
+    def add(self, function: Callable[[Any], object], phase: str | None = None) -> None:
+        """Lets a function wait.
+
+        Args:
+            function: called with the result.
+            phase: one of `RESULT_PHASES`; None for the one after that which runs now, so the first
+                one for functions added before `run`.
+
+        Raises:
+            ValueError: there is no such phase, or it is over.
+        """
+        left = RESULT_PHASES[max(0, self._now) :]
+        chosen = phase or RESULT_PHASES[min(self._now + 1, len(RESULT_PHASES) - 1)]
+        if chosen not in left:
+            problem = "is over" if chosen in RESULT_PHASES else "does not exist"
+            raise ValueError(
+                f"the phase {phase!r} {problem}; expected one of {', '.join(map(repr, left))}"
+            )
+        self._waiting[chosen].append(function)
+
+    def run(self, result: Any) -> None:
+        """Calls all of them; what one raises comes out as it is, and the rest is not called."""
+        for self._now, phase in enumerate(RESULT_PHASES):
+            for function in self._waiting[phase]:  # which may grow while it is gone through
+                function(result)
+
+
 # ---- chain
 
-__all__ = ["CallbackChain", "CallbackGroup", "CallbackSpec"]
+__all__ = ["RESULT_PHASES", "CallbackChain", "CallbackGroup", "CallbackSpec", "ResultPhases"]
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,14 @@ Arguments have the names of RLlib's new API. Of the events that only RLlib's old
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
+
+from checkpoints.nearest_names import nearest
 
 Derivation = Callable[[Mapping[str, Any]], Any]
 """A function from the keyword arguments of one firing to the value of one more argument."""
@@ -125,7 +126,7 @@ def unknown_event_text(name: str) -> str:
     """Why `name` is no event and what to write instead: the second half of an error message."""
     if name in FOREIGN_EVENTS:
         return FOREIGN_EVENTS[name]
-    near = difflib.get_close_matches(name, EVENTS, n=1, cutoff=0.6)
+    near = nearest(name, EVENTS)
     if near:
-        return f"not an event; did you mean `{near[0]}`?"
+        return f"not an event; did you mean `{near}`?"
     return f"not an event; the events are {', '.join(EVENTS)}"

@@ -12,7 +12,6 @@ This is done once, when callbacks are configured or a chain is built, never whil
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import inspect
 import re
@@ -28,6 +27,7 @@ from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
 from callbacks.events import EVENTS, Derivation, Event, signature_text, unknown_event_text
 from checkpoints.arguments import argument_error
+from checkpoints.nearest_names import nearest
 
 # ---- signatures
 
@@ -165,8 +165,8 @@ def _check_required(parameter: inspect.Parameter, entry: Event) -> None:
     if parameter.kind not in _BY_NAME or known:
         return
     offered = [*entry.arguments, *entry.old_arguments]
-    near = difflib.get_close_matches(parameter.name, offered, n=1, cutoff=0.6)
-    hint = f"; did you mean `{near[0]}`?" if near else "."
+    near = nearest(parameter.name, offered)
+    hint = f"; did you mean `{near}`?" if near else "."
     raise SignatureProblem(
         f"it requires `{parameter.name}`, which the event does not have{hint} "
         f"The event is {signature_text(entry.name)}"
@@ -435,7 +435,7 @@ def _meant_event(name: str) -> str | None:
     if name.startswith("on_"):
         return name
     spelt = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    is_near = spelt.startswith("on") and difflib.get_close_matches(spelt, EVENTS, n=1, cutoff=0.85)
+    is_near = spelt.startswith("on") and nearest(spelt, EVENTS, similarity=0.85)
     return spelt if is_near else None
 
 

@@ -307,9 +307,12 @@ class AlgorithmView(Protocol):
     def finish_saving(self) -> None:
         """Wait for a save in the background; the one who began it hears how it ended."""
 
-    def after_train_result(self, function: Callable[[Any], object]) -> None:
+    def after_train_result(
+        self, function: Callable[[Any], object], *, phase: str | None = None
+    ) -> None:
         """Call `function(result)` when all listeners of `on_train_result` have run.
 
+        The phases are "decide" (the default), "save", "save_last" and "report".
         What it raises comes out of `train()` as it is, and the iteration is undone.
         """
 

@@ -27,7 +27,6 @@ from checkpoints.component_paths import (
     below,
     is_inside,
     is_selected,
-    nearest,
     select,
     selected,
     unflatten,
@@ -70,6 +69,7 @@ from checkpoints.manifest import (
     version_differences,
     written_by_others,
 )
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import read_checkpoint
 from checkpoints.writer import (
     BackgroundSave,
@@ -625,7 +625,7 @@ class Checkpointable:
         if missing:
             problems.append("it lacks " + ", ".join(map(repr, missing)))
         if unknown:
-            hints = [f"{name!r}{nearest(name, missing)}" for name in unknown]
+            hints = [f"{name!r}{did_you_mean(name, missing, IN_BRACKETS)}" for name in unknown]
             problems.append("it holds the unknown " + ", ".join(hints))
         if problems:
             raise CheckpointMismatchError(

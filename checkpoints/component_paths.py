@@ -5,7 +5,6 @@ Pure functions; nothing here touches files or objects with state.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -13,6 +12,7 @@ from urllib.parse import quote
 
 from checkpoints.arguments import checked_arguments
 from checkpoints.errors import CheckpointMismatchError, StateError
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 
 _Value = TypeVar("_Value")
 
@@ -167,24 +167,18 @@ def unflatten(components: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean '...'?)" for the known name most like `name`, or nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
-
-
 def _nearest_path(path: str, known: Iterable[str]) -> str:
-    """Return `nearest`, or the longest known path whose steps all stand in `path`, in order.
+    """Return the nearest, or the longest known path whose steps all stand in `path`, in order.
 
     So a path of RLlib's, `learner_group/learner/rl_module/default_policy`, finds ours.
     """
-    hint = nearest(path, known)
+    hint = did_you_mean(path, known, IN_BRACKETS)
     steps = path.split("/")
     fitting = [name for name in known if len(steps) > 1 and _in_order(name.split("/"), steps)]
     if fitting:
         best = max(fitting, key=lambda name: (name.count("/"), name.split("/")[-1] == steps[-1]))
         if not hint or "/" in best:
-            return f" (did you mean {best!r}?)"
+            return IN_BRACKETS.format(repr(best))
     return hint
 
 

@@ -40,7 +40,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal
 
 from checkpoints.arguments import checked_arguments
@@ -123,12 +122,7 @@ class Replacement:
             remove_directory_of_ours(old, self._files)
         sweep(self._target.parent, self._files)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Released first: where no further file can be opened, a directory cannot be listed either.
         self._locks.close()
         if not self._installed and self._put_back():

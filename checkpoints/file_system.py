@@ -1,7 +1,8 @@
-"""The few operations on files that saving needs, as thin methods that tests can replace.
+"""Operations on files: those that saving needs, strict reading, locks, whole files, hashes.
 
 A crash test gives the writer a `FileSystem` whose n-th operation fails or ends the process; nothing
-else in the package writes, renames or removes. Reading lives here too, as one strict function.
+else in the package writes, renames or removes. All locks of the three packages are `lock_file`, and
+all single files that must be whole whenever a process stops are written by `replacing`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import io
 import os
 import queue
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final
 
 from checkpoints.errors import CheckpointCorruptError, CheckpointError, CheckpointUnreadableError
+
+if sys.platform != "win32":
+    import fcntl
 
 # ---- file system
 
@@ -74,6 +78,81 @@ class FileSystem:
     def remove_directory(self, path: Path) -> None:
         """Remove one empty directory."""
         path.rmdir()
+
+
+@contextlib.contextmanager
+def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[BinaryIO]:
+    """Open `draft` for writing; at the end of the block it takes the place of `target`.
+
+    Whenever the process stops, the old content or the new one is there, whole. If the block or the
+    disk fails, the old one stays and the draft is removed.
+
+    Args:
+        target: the file to replace or make.
+        draft: a name beside it that nobody else writes to.
+        must_sync: wait until the content is on the disk; else a power failure may bring the old
+            content back, or leave the new name on an empty file.
+    """
+    files = FileSystem()
+    try:
+        with draft.open("wb") as opened:
+            yield opened
+            if must_sync:
+                files.sync_file(opened)
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if must_sync:
+        files.sync_directory(target.parent)
+
+
+# ---- locks
+
+_NO_LOCKS_HERE: Final = frozenset(
+    {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
+)
+"""EBADF: NFS locks exclusively only what can be written, and a directory cannot be."""
+
+
+class NoLocksError(OSError):
+    """The file system or the operating system has no locks; no process is kept away."""
+
+
+def lock_file(descriptor: int, *, wait: bool = False, shared: bool = False) -> None:
+    """Lock an open file or directory until it is closed, or the process has ended however it ends.
+
+    It is `flock`: nothing is written for it, it moves along when the file is renamed, and all
+    processes of the machine see it, those in other containers included. A forked process holds it,
+    too.
+
+    Args:
+        descriptor: of the file.
+        wait: whether to wait until others let go of it.
+        shared: whether others may hold it in the same way.
+
+    Raises:
+        BlockingIOError: it is held elsewhere, in this process or another.
+        NoLocksError: there are no locks here.
+    """
+    if sys.platform == "win32":
+        raise NoLocksError(errno.ENOSYS, "no file locks on this operating system")
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS_HERE:
+            raise
+        raise NoLocksError(error.errno, error.strerror) from error
+
+
+def unlock_file(descriptor: int) -> None:
+    """Let go of a lock, also for forked processes that have the descriptor."""
+    if sys.platform != "win32":
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+# ---- reading
 
 
 def regular_file_size(path: Path) -> int | None:
@@ -212,12 +291,7 @@ class StreamedHash:
         """Return the hash of all pieces, as hexadecimal digits; after the block."""
         return self._digest.hexdigest()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread is not None:
             self._pieces.put(None)
             self._thread.join()

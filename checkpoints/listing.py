@@ -1,4 +1,4 @@
-"""Names beside a checkpoint that exist only while it is being replaced, or after a crash.
+"""Finding checkpoints, locking directories, and the names that a crash leaves beside a checkpoint.
 
 Saving to `runs/ckpt` may leave behind, next to it, directories called
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import itertools
 import logging
@@ -25,7 +24,6 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Literal
 
 from checkpoints.arguments import checked_arguments
@@ -36,28 +34,23 @@ from checkpoints.errors import (
     CheckpointVersionError,
     CheckpointWriteError,
 )
-from checkpoints.file_system import read_regular_file, regular_file_size
+from checkpoints.file_system import (
+    NoLocksError,
+    lock_file,
+    read_regular_file,
+    regular_file_size,
+    unlock_file,
+)
 from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 
 # ---- directory lock
 #
-# A lock on a directory; the operating system takes it back when its process ends, however it
-# ends. It is `flock` on the directory itself: nothing is written for it, it moves along when the
-# directory is renamed, and it is seen by all processes of the machine, those in other containers
-# included. The number of a process says less: after a restart another one may have it, in
-# containers it often is the same one again, and a process in another container is not seen at
-# all.
+# A lock on a directory itself (`file_system.lock_file`). The number of a process says less: after
+# a restart another one may have it, in containers it often is the same one again, and a process
+# in another container is not seen at all.
 #
-# Where the file system or the system has no such locks (some network file systems), `is_real` is
-# false and no process is kept away.
-
-if sys.platform != "win32":
-    import fcntl
-
-_NO_LOCKS_HERE: Final = frozenset(
-    {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
-)
-"""EBADF: NFS locks exclusively only what can be written, and a directory cannot be."""
+# Where there are no locks (some network file systems), `is_real` is false and no process is kept
+# away.
 
 
 class DirectoryLock:
@@ -82,22 +75,18 @@ class DirectoryLock:
             return
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._descriptor)
             self.is_real = True
-        except OSError as error:
-            if error.errno not in _NO_LOCKS_HERE:
-                self.release()
-                raise
+        except NoLocksError:
+            pass
+        except OSError:
+            self.release()
+            raise
 
     def __enter__(self) -> DirectoryLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def holds(self, path: Path) -> bool:
@@ -115,10 +104,10 @@ class DirectoryLock:
         if descriptor < 0:
             return
         try:
-            if sys.platform != "win32" and self.is_real and self._pid == os.getpid():
+            if self.is_real and self._pid == os.getpid():
                 # A process that was forked meanwhile has the descriptor, too: it would hold on, or,
                 # at its own end, let go of what is not its own.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                unlock_file(descriptor)
         finally:
             os.close(descriptor)
 

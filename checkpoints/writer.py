@@ -20,7 +20,7 @@ from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
-from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash
+from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, replacing
 from checkpoints.listing import PathLike, resolve_path, resolve_target
 from checkpoints.manifest import (
     CODE_FILE,
@@ -395,18 +395,11 @@ def write_whole_file(
         )
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(descriptor)
         unfinished = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as opened:
-                write(opened)
-                # Or a power failure could leave the new name on an empty file.
-                FileSystem().sync_file(opened)
+        with replacing(target, unfinished) as opened:
+            write(opened)
             unfinished.chmod(0o644)  # temporary files are for their owner only
-            unfinished.replace(target)
-            FileSystem().sync_directory(target.parent)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise CheckpointWriteError(
             f"{target} could not be written: {error}. Check that its folder exists, free space and "

@@ -317,7 +317,7 @@ def drive(
         owing = episode.get_agents_to_act()
         chosen = {agent: act(agent, episode.agent_episodes[agent].t) for agent in owing}
         handed = {agent: copied(action) for agent, action in chosen.items()}
-        answer = checks.step(env.step(handed), env_t=episode.env_t + 1)
+        answer = checks.step(env.step(handed), episode)
         observations, rewards, terminateds, truncateds, infos = answer
         episode.add_env_step(
             observations, chosen, rewards, infos, terminateds=terminateds, truncateds=truncateds

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from callbacks import CallbackChain, CallbackSpec
+from callbacks.chain import ResultPhases
 from callbacks.ready_made.metric_values import RETURN
 from checkpoints import CheckpointWriteError
 from checkpoints.writer import EncodedCheckpoint, encode_checkpoint, write_encoded
@@ -37,7 +38,7 @@ class SteeredAlgorithm:
         self.num_failures_to_come = 0
         self.failure: Exception = OSError(28, "no space left")
         self.saved: list[str] = []
-        self._waiting: list[Callable[[Any], object]] = []
+        self._waiting = ResultPhases()
         self._under_way: Any = None
         self.callbacks = CallbackChain(CallbackSpec(list(callbacks)))
         self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=None)
@@ -51,20 +52,21 @@ class SteeredAlgorithm:
         """Makes an iteration with this result (default: `result_of`), and returns it."""
         self.training_iteration += 1
         told = result_of(self.training_iteration, **changes) if result is None else result
-        self._waiting = []
+        self._waiting = ResultPhases()
         self.callbacks.fire(
             "on_train_result", algorithm=self, metrics_logger=self.metrics, result=told
         )
-        for function in self._waiting:
-            function(told)
+        self._waiting.run(told)
         return told
 
     def tell_returns(self, values: Sequence[float]) -> list[dict[str, Any]]:
         """An iteration for each mean return."""
         return [self.tell(mean=value) for value in values]
 
-    def after_train_result(self, function: Callable[[Any], object]) -> None:
-        self._waiting.append(function)
+    def after_train_result(
+        self, function: Callable[[Any], object], *, phase: str | None = None
+    ) -> None:
+        self._waiting.add(function, phase)
 
     def save_to_path(
         self,

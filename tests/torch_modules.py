@@ -114,8 +114,8 @@ class Remembering(TorchRLModule):
 
     def setup(self) -> None:
         self.cell_size = self.model_config.get("cell_size", 16)
-        self.body = nn.Linear(self.obs_size, 16)
-        self.lstm = nn.LSTM(16, self.cell_size, batch_first=True)
+        self.body = nn.Linear(self.obs_size, self.cell_size)
+        self.lstm = nn.LSTM(self.cell_size, self.cell_size, batch_first=True)
         self.pi = nn.Linear(self.cell_size, self.action_distribution.num_inputs)
         self.vf = nn.Linear(self.cell_size, 1)
 

@@ -6,7 +6,6 @@ are listed, they come in *canonical order*.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Any, Final
 
@@ -65,13 +64,6 @@ def same_texts(ids: Iterable[AgentId]) -> tuple[AgentId, AgentId] | None:
         if type(other) is not type(agent_id):
             return other, agent_id
     return None
-
-
-def nearest_agent(agent_id: object, known: Iterable[AgentId]) -> str:
-    """The question for the nearest known id, with a leading blank; empty if none is near."""
-    by_text = {str(each).lower(): each for each in known}
-    near = difflib.get_close_matches(str(agent_id).lower(), by_text, n=1, cutoff=0.5)
-    return f" Did you mean {by_text[near[0]]!r}?" if near else ""
 
 
 class AgentIds(Set[AgentId]):

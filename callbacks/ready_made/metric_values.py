@@ -7,7 +7,6 @@ evaluation. It may also be absent because nothing logs it, and then waiting for 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -17,6 +16,8 @@ import numpy as np
 from callbacks.errors import CallbackConfigError
 from checkpoints import CheckpointError
 from checkpoints.listing import resolve_path
+from checkpoints.nearest_names import nearest_names
+from checkpoints.trees import named_leaves
 
 # ---- task names
 #
@@ -78,14 +79,11 @@ def as_number(value: Any) -> float | None:
     return None
 
 
-def numbers_in(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def numbers_in(tree: Mapping[Any, Any]) -> Iterator[tuple[str, float]]:
     """(slash path, number) of all numbers in a nested dict, in its order, but of the config."""
-    for part, value in tree.items():
-        path = f"{prefix}{part}"
-        if isinstance(value, Mapping):
-            if path != "config":
-                yield from numbers_in(value, f"{path}/")
-        elif (number := as_number(value)) is not None:
+    results = {key: value for key, value in tree.items() if key != "config"}
+    for path, value in named_leaves(results):
+        if (number := as_number(value)) is not None:
             yield path, number
 
 
@@ -211,7 +209,7 @@ class WatchedMetric:
 
     def _nearest(self, result: Mapping[str, Any]) -> str:
         known = [path for path, _ in numbers_in(result)]
-        found = difflib.get_close_matches(self.path, known, n=3, cutoff=0.5)
+        found = nearest_names(self.path, known, most=3, similarity=0.5)
         if not found:  # perhaps only the sections before it were left out
             found = [path for path in known if path.endswith(f"/{self.path}")][:3]
         named = ", ".join(map(repr, found))

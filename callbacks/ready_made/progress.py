@@ -313,11 +313,7 @@ class ProgressPrinter(RLlibCallback):
 
     def on_train_result(self, *, algorithm: AlgorithmView, **_: Any) -> None:
         """Prints a line when all other callbacks have decided whether training is over."""
-        algorithm.after_train_result(partial(self._wait, algorithm))
-
-    def _wait(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
-        del result  # whether it is the last one may be decided after this
-        algorithm.after_train_result(partial(self._print, algorithm))
+        algorithm.after_train_result(partial(self._print, algorithm), phase="report")
 
     def _print(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         if self._progress is None:

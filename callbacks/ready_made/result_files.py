@@ -23,6 +23,8 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints.code import moved_path
+from checkpoints.file_system import replacing
+from checkpoints.trees import named_leaves
 
 # ---- result files
 #
@@ -201,7 +203,7 @@ class LineFile:
         self._last_iteration = None
         temporary = self.path.with_name(f"{self.path.name}.tmp")
         last = 0
-        with temporary.open("wb") as file:
+        with replacing(self.path, temporary) as file:
             for iteration, line in self.rows():
                 if iteration < before or iteration == HEADER:
                     last = max(last, iteration)
@@ -210,10 +212,7 @@ class LineFile:
             if then is not None:
                 last = then[0]
                 file.write(then[1] + b"\n")
-            file.flush()
-            os.fsync(file.fileno())  # or a power failure could leave the new name on an empty file
-        shutil.copymode(self.path, temporary)
-        temporary.replace(self.path)
+            shutil.copymode(self.path, temporary)
         self._remember(last)
 
     def forget_after(self, iteration: int) -> None:
@@ -347,19 +346,9 @@ def jsonable(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
-def leaves(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All (slash path, value) of a nested row, in its order; empty dicts have none."""
-    for key, value in row.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{path}/")
-        else:
-            yield path, value
-
-
 def cells_of(row: Mapping[str, Any]) -> dict[str, str]:
     """The cells of a row by the name of their column; no name and no cell breaks the line."""
-    return {_on_one_line(path): _on_one_line(_cell(value)) for path, value in leaves(row)}
+    return {_on_one_line(path): _on_one_line(_cell(value)) for path, value in named_leaves(row)}
 
 
 def _frozen(value: Any) -> Any:
@@ -748,7 +737,7 @@ def _summary(row: Mapping[str, Any]) -> Any:
 def _values(row: Mapping[str, Any]) -> Iterator[Any]:
     """The values that TensorBoard can show; NaN, texts and truth values are left out."""
     make = _proto("summary_pb2").Summary.Value
-    for path, value in leaves(row):
+    for path, value in named_leaves(row):
         if path in _NOT_SHOWN or isinstance(value, bool | np.bool_):
             continue
         if isinstance(value, int | float | np.integer | np.floating):

@@ -365,6 +365,8 @@ class ResultLogger(RLlibCallback):
     def on_train_result(self, *, algorithm: AlgorithmView, **_: Any) -> None:
         """Writes when the result is complete, after all who may still change it by then."""
         algorithm.after_train_result(partial(self._on_complete, algorithm))
+        # By then checkpoints are saved: a row is to say whether that failed.
+        algorithm.after_train_result(self._on_saved, phase="report")
 
     def _on_complete(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
         self._num_lost_told = self.num_rows_lost
@@ -372,16 +374,6 @@ class ResultLogger(RLlibCallback):
         self._refuse_path_of_others(algorithm)
         self._has_new_evaluation = getattr(algorithm, "has_new_evaluation", True)
         self._unwritten = result
-        algorithm.after_train_result(partial(self._on_decided, algorithm))
-
-    def _on_decided(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
-        """Checkpoints are saved in this round and the next; a row is to say whether that failed."""
-        del result
-        algorithm.after_train_result(partial(self._on_first_saved, algorithm))
-
-    def _on_first_saved(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
-        del result
-        algorithm.after_train_result(self._on_saved)
 
     def _on_saved(self, result: Mapping[str, Any]) -> None:
         self._write(result)

@@ -30,6 +30,7 @@ from callbacks.ready_made.stopping import COUNTS, Mode, Unit
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
+from checkpoints.file_system import replacing
 
 # ---- saving callback
 #
@@ -60,11 +61,10 @@ class SavingCallback(RLlibCallback):
         CallbackConfigError: lists these and all other problems.
     """
 
-    saves_last = False
-    """Whether the checkpoint that it saves is the one to go on from, which all others precede.
+    saves_in_phase = "save"
+    """"save_last" if its checkpoint is the one to go on from: it says what the others keep.
 
-    It says what the other callbacks keep. So if the process is killed between two of them, the
-    iteration is made again, and what they keep is there.
+    So if the process is killed between two of them, the iteration is made again.
     """
 
     def __init__(
@@ -131,17 +131,11 @@ class SavingCallback(RLlibCallback):
     def on_train_result(self, *, algorithm: AlgorithmView, **_: Any) -> None:
         """Decides when the result is complete, and saves when all have decided."""
         algorithm.after_train_result(partial(self._on_complete, algorithm))
+        algorithm.after_train_result(partial(self._save, algorithm), phase=self.saves_in_phase)
 
     def _on_complete(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         count_fault(result, NUM_FAILED_SAVES, self.num_failed_saves)
         self._decide(algorithm, result)
-        algorithm.after_train_result(partial(self._on_decided, algorithm))
-
-    def _on_decided(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
-        if self.saves_last:
-            algorithm.after_train_result(partial(self._save, algorithm))
-        else:
-            self._save(algorithm, result)
 
     def _save(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
         if not self._wants_to_save(result):
@@ -264,7 +258,7 @@ class PeriodicCheckpoint(SavingCallback):
         CallbackConfigError: an argument makes no sense; lists all problems.
     """
 
-    saves_last = True
+    saves_in_phase = "save_last"
 
     def __init__(
         self,
@@ -474,6 +468,5 @@ class BestCheckpoint(SavingCallback):
             {"metric": self._metric.path, "mode": self._mode, "checkpoints": entries}, indent=2
         )
         file = self.directory.path / SCORES_FILE
-        temporary = file.with_suffix(".tmp")
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-        temporary.replace(file)
+        with replacing(file, file.with_suffix(".tmp"), must_sync=False) as opened:
+            opened.write(f"{text}\n".encode())

@@ -33,11 +33,11 @@ from callbacks.ready_made.result_files import (
     JSONLinesResults,
     iteration_of,
     jsonable,
-    leaves,
 )
 from callbacks.ready_made.result_loggers import EXIT_PATIENCE_S, BackgroundWriter, ResultLogger
 from callbacks.views import AlgorithmView
 from checkpoints.code import moved_path
+from checkpoints.trees import named_leaves
 from checkpoints.writer import write_whole_file
 
 _LOGGER = logging.getLogger(__name__)
@@ -338,7 +338,7 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of a row by slash path; truth values are none."""
     return {
         path: float(value)
-        for path, value in leaves(jsonable(row))
+        for path, value in named_leaves(jsonable(row))
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
@@ -354,7 +354,7 @@ def facts_of(algorithm: AlgorithmView, folder: Path) -> dict[str, Any]:
     values = config.to_dict() if hasattr(config, "to_dict") else {}
     params = {
         path: value
-        for path, value in leaves(jsonable(values))
+        for path, value in named_leaves(jsonable(values))
         if value is not None and not path.startswith("_")  # which trackio refuses
     }
     name = f"{type(algorithm).__name__}-{params.get('env', '')}"

@@ -70,6 +70,12 @@ class Pictures(gym.Env[Any, Any]):
 MODULES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
     "TinyAtariCNN": ("tiny_atari_cnn_rlm.py", PPOConfig, Pictures, {}),
     "VPGTorchRLModule": ("vpg_torch_rlm.py", PGConfig, "CartPole-v1", {"hidden_dim": 8}),
+    "VPGPolicyNoSharedEncoder": (
+        "vpg_using_shared_encoder_rlm.py",
+        PGConfig,
+        "CartPole-v1",
+        {"embedding_dim": 8, "hidden_dim": 8},
+    ),
     "LSTMContainingRLModule": (
         "lstm_containing_rlm.py",
         PPOConfig,

@@ -39,7 +39,7 @@ def config(made: Any, env: Any, module_class: type[TorchRLModule], **settings: A
         made.training(train_batch_size=64)
     else:
         made.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
-        made.reporting(min_sample_timesteps_per_iteration=60)
+        made.reporting(min_sample_timesteps_per_iteration=30)
     return made.update_from_dict(settings).debugging(seed=3)
 
 
@@ -154,6 +154,75 @@ def test_a_module_that_cannot_travel_is_named() -> None:
     made.env_runners(num_env_runners=1)
     with pytest.raises(SerializationError, match="lock"):
         made.build_algo()
+
+
+# ---- beside NumPy
+
+
+class Towers(TorchRLModule):
+    """The ready-made dense network of 16 units, written in Torch."""
+
+    def setup(self) -> None:
+        self.pi = self._tower(self.action_distribution.num_inputs)
+        self.vf = self._tower(1)
+
+    def _tower(self, width: int) -> Any:
+        nn = torch.nn
+        return nn.Sequential(nn.Linear(self.obs_size, 16), nn.Tanh(), nn.Linear(16, width))
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return self.vf(batch["obs"]).squeeze(-1)
+
+
+KINDS = {"weight": "kernel", "bias": "bias"}
+NAMES = [f"{tower}.{layer}.{kind}" for tower in ("pi", "vf") for layer in (0, 2) for kind in KINDS]
+
+
+def as_in_numpy(name: str) -> str:
+    """What the ready-made network calls a tensor of `Towers`, which is the transpose of it."""
+    tower, layer, kind = name.split(".")
+    return f"{tower}/{int(layer) // 2}/{KINDS[kind]}"
+
+
+def five_iterations(
+    network: dict[str, Any], seed: int, weights: dict[str, Any] | None = None
+) -> tuple[dict[str, Any], list[list[float]], list[dict[str, Any]]]:
+    """First weights; losses and gradients of every iteration."""
+    made = PPOConfig().environment("CartPole-v1").debugging(seed=seed).rl_module(**network)
+    made.env_runners(num_env_runners=0, num_envs_per_env_runner=4)
+    made.training(train_batch_size=128, minibatch_size=64, num_epochs=2, lr=1e-3)
+    losses, gradients = [], []
+    with made.build_algo() as algo:
+        module: Any = algo.learner.module
+        if weights is not None:
+            module.set_state(weights)
+        first = module.get_state()
+        for _ in range(5):
+            result = algo.train()["learners/default_policy"]
+            losses.append([result[name] for name in ("total_loss", "policy_loss", "vf_loss")])
+            gradients.append({n: g.copy() for n, g in module.gradients.views.items()})
+    return first, losses, gradients
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_five_iterations_give_the_losses_and_gradients_of_numpy(seed: int) -> None:
+    model = {"fcnet_hiddens": [16]}
+    weights, losses, gradients = five_iterations({"model_config": model}, seed)
+    in_torch = {"model_config": {**model, "backend": "torch"}}
+    found = [five_iterations(in_torch, seed)[1:]]
+    given = {name: np.ascontiguousarray(weights[as_in_numpy(name)].T) for name in NAMES}
+    spec = RLModuleSpec(module_class=Towers)
+    own_losses, own = five_iterations({"rl_module_spec": spec}, seed, given)[1:]
+    found.append((own_losses, [{as_in_numpy(n): g.T for n, g in of.items()} for of in own]))
+    for their_losses, their_gradients in found:
+        np.testing.assert_allclose(their_losses, losses, rtol=1e-5, atol=1e-8)
+        for theirs, ours in zip(their_gradients, gradients, strict=True):
+            for name, gradient in ours.items():
+                error = np.abs(theirs[name] - gradient).max()
+                assert error <= 1e-5 * np.abs(gradient).max(), name
 
 
 def test_dense_networks_reach_what_numpy_reaches() -> None:

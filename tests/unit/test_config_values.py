@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoints.trees import same
 from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import FrozenConfigError, NotProvided
-from trainer.config.settings import copy_value, deep_merge, freeze_value, is_plain_data, same_value
+from trainer.config.settings import copy_value, deep_merge, freeze_value, is_plain_data
 from trainer.errors import ConfigError
 
 
@@ -183,7 +184,7 @@ _DICTS = st.dictionaries(st.text(max_size=1), _TREES, max_size=3)
 @given(_TREES)
 def test_freezing_and_copying_keep_values_and_types(value: Any) -> None:
     thawed = copy_value(freeze_value(value))
-    assert same_value(thawed, value)
+    assert same(thawed, value)
     assert type(thawed) is type(value)
     assert is_plain_data(value)
 
@@ -193,22 +194,22 @@ def test_freezing_and_copying_keep_values_and_types(value: Any) -> None:
 def test_deep_merge_lays_the_new_over_the_old(
     first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]
 ) -> None:
-    assert same_value(deep_merge(first, {}), first)
-    assert same_value(deep_merge({}, first), first)
-    assert same_value(deep_merge(first, first), first)
+    assert same(deep_merge(first, {}), first)
+    assert same(deep_merge({}, first), first)
+    assert same(deep_merge(first, first), first)
     merged = deep_merge(first, second)
     assert merged.keys() == first.keys() | second.keys()
-    assert same_value(deep_merge(merged, second), merged)
+    assert same(deep_merge(merged, second), merged)
     assert set(deep_merge(merged, third)) == set(deep_merge(first, deep_merge(second, third)))
 
 
 def test_same_value_knows_arrays_and_nan() -> None:
-    assert same_value({"a": [np.arange(2), float("nan")]}, {"a": [np.arange(2), float("nan")]})
-    assert not same_value(np.arange(2), np.arange(3))
-    assert not same_value(np.zeros(2), np.zeros(2, np.float32))
-    assert not same_value(np.zeros(1), 0.0)
-    assert not same_value(True, 1)
-    assert not same_value([1], (1,))
+    assert same({"a": [np.arange(2), float("nan")]}, {"a": [np.arange(2), float("nan")]})
+    assert not same(np.arange(2), np.arange(3))
+    assert not same(np.zeros(2), np.zeros(2, np.float32))
+    assert not same(np.zeros(1), 0.0)
+    assert not same(True, 1)
+    assert not same([1], (1,))
     assert not is_plain_data([object])
     assert not is_plain_data(np.array([None]))
 

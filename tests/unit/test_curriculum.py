@@ -12,6 +12,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoints.trees import same
 from trainer.env_runners.env_slot import SlotTasks
 from trainer.env_runners.messages import SlotPosition
 from trainer.envs import EnvContext, VectorEnv
@@ -20,7 +21,6 @@ from trainer.envs.tasks import (
     TaskInForce,
     TaskSettableEnv,
     followed_by,
-    same_task,
     task_layer,
     user_layer,
     why_no_tasks,
@@ -167,8 +167,8 @@ NAN = float("nan")
     ],
 )
 def test_tasks_are_compared_by_value(left: Any, right: Any, is_same: bool) -> None:
-    assert same_task(left, right) is is_same
-    assert same_task(right, left) is is_same
+    assert same(left, right) is is_same
+    assert same(right, left) is is_same
 
 
 def tasks_at(*pairs: tuple[int, Any]) -> tuple[TaskInForce, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from trainer.algorithms.dqn import dqn
 from trainer.algorithms.dqn.dqn import (
     DQNLearner,
     DQNSettings,
@@ -453,3 +454,38 @@ def test_a_network_of_ones_own_learns_the_same_values() -> None:
     for round_ in range(100):
         update(subject, buffer, 8, at=10 * round_)
     np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
+
+
+def test_metrics_take_time_only_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[float] = []
+    make = dqn._metrics
+
+    def counted(loss: dqn.QLoss, norm: float) -> dict[str, Any]:
+        computed.append(norm)
+        return make(loss, norm)
+
+    monkeypatch.setattr(dqn, "_metrics", counted)
+    subject, buffer = learner(lr=0.1), chain()
+    first, second = update(subject, buffer), update(subject, buffer)
+    assert second["num_module_steps_trained"] == 16
+    assert computed == []
+    values = dict(first)
+    assert (len(computed), len(first)) == (1, len(values))
+    assert values["qf_loss"] == first["qf_loss"] != second["qf_loss"]
+    assert {"td_error_mean", "qf_mean", "default_optimizer_learning_rate"} <= values.keys()
+
+
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    subject = learner()
+    before = weights_of(subject)
+    good = subject.module.get_state()
+    name = next(iter(good))
+    for bad, problem in (
+        ({**good, name: good[name].astype(np.float64)}, "dtype"),
+        ({**good, name: good[name] * np.nan}, "not finite"),
+        ({**good, "other": good[name]}, "unknown"),
+        ({key: value for key, value in good.items() if key != name}, "missing"),
+    ):
+        with pytest.raises(ModuleError, match=problem):
+            subject.module.set_state(bad)
+    assert weights_of(subject) == before

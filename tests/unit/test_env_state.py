@@ -14,8 +14,9 @@ from gymnasium import wrappers
 from gymnasium.envs.registration import EnvSpec
 
 from checkpoints import decode, encode
+from checkpoints.trees import same
 from trainer.envs import EnvState, StatefulEnv, why_no_env_state
-from trainer.episodes.nested import copied, is_same
+from trainer.episodes.nested import copied
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import ContinuousEnv, TargetEnv, TaskCountdownEnv
 
@@ -136,10 +137,6 @@ def played(env: Any, num_steps: int, *, seed: int = 7) -> list[tuple[Any, ...]]:
         if (terminated or truncated) and not isinstance(env, wrappers.Autoreset):
             answers.append((copied(env.reset(seed=number)[0]),))
     return answers
-
-
-def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> bool:
-    return is_same(left, right)
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")

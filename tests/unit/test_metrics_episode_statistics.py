@@ -211,3 +211,12 @@ def test_states_hold_no_time() -> None:
     first.add([EpisodeRecord("e", 1.0, 5, duration_s=0.1)])
     second.add([EpisodeRecord("e", 1.0, 5, duration_s=0.2)])
     assert codec.encode(first.get_state()) == codec.encode(second.get_state())
+
+
+def test_a_record_made_in_the_short_way_is_as_any_other() -> None:
+    values: dict[str, Any] = {"episode_return": 2.5, "length": 3, "duration_s": 0.5}
+    short = EpisodeRecord.of_plain("e", module_id="m", **values)
+    made = EpisodeRecord("e", module_id="m", **values)
+    assert short == made
+    assert vars(short).keys() == vars(made).keys()
+    assert pickle.loads(pickle.dumps(short)) == made

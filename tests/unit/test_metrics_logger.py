@@ -159,7 +159,7 @@ def test_other_values_are_refused(value: Any, options: dict[str, Any]) -> None:
     [
         ({"window": 3, "ema_coeff": 0.1}, "window=3 and ema_coeff=0.1 cannot be combined"),
         ({"reduce": "sum", "ema_coeff": 0.1}, "ema_coeff=0.1 cannot be combined with reduce='sum'"),
-        ({"reduce": "mena"}, r"reduce='mena' is unknown.*nearest one is 'mean'"),
+        ({"reduce": "mena"}, r"reduce='mena' is unknown.*Did you mean 'mean'"),
         ({"reduce": "item_series"}, "'item_series' is unknown.*list of all values.*reduce=None"),
         ({"reduce": "lifetime_sum"}, "'lifetime_sum' is unknown.*sum of all.*reduce=\"sum\""),
         ({"reduce": "ema"}, "'ema' is unknown.*ema_coeff=0.01"),

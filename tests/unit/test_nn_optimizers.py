@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainer.errors import ConfigError, ModuleError
-from trainer.nn import Adam, GradientClipping, Parameters
+from trainer.nn import Adam, GradientClipping, Parameters, optimizers
 from trainer.types import Array
 
 
@@ -41,6 +41,21 @@ def test_steps_follow_the_algorithm_of_the_paper() -> None:
         gradients.flat[:] = gradient
         adam.step(lr=0.01)
     np.testing.assert_allclose(parameters.flat, reference_steps(drawn, lr=0.01), rtol=1e-12)
+
+
+def test_large_vectors_in_blocks_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = np.random.default_rng(0).standard_normal((4, 100))
+    rates = np.linspace(0.0, 0.1, 100)
+    found = []
+    for block in (7, 100):
+        monkeypatch.setattr(optimizers, "_ADAM_BLOCK", block)
+        parameters, gradients = pair([0.0] * 100)
+        adam = Adam(parameters, gradients)
+        for number, gradient in enumerate(drawn):
+            gradients.flat[:] = gradient
+            adam.step(lr=rates if number % 2 else 0.01)
+        found.append(parameters.flat.tobytes())
+    assert found[0] == found[1]
 
 
 def test_restored_optimizer_goes_on_with_the_same_bits() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
@@ -135,26 +134,14 @@ def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path: Any) ->
         assert np.isfinite(algo.train()["learners/default_policy/total_loss"])
 
 
-@pytest.mark.process
-def test_only_what_learns_needs_torch() -> None:
-    script = """
-import sys
-sys.modules["torch"] = None
-from gymnasium import spaces
-from trainer import RLModuleSpec
-from trainer.modules import ActorCriticModule
-box, two = spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2)
-config = {"fcnet_hiddens": [4], "backend": "torch"}
-RLModuleSpec(ActorCriticModule, box, two, config, inference_only=True).build()
-try:
-    RLModuleSpec(ActorCriticModule, box, two, config).build()
-except ImportError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "needs the package `torch`" in done.stdout
-    assert 'local-trainer[torch]"' in done.stdout
+def test_only_what_learns_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    config = {"fcnet_hiddens": [4], "backend": "torch"}
+    RLModuleSpec(ActorCriticModule, BOX, TWO, config, inference_only=True).build()
+    with pytest.raises(ImportError) as caught:
+        RLModuleSpec(ActorCriticModule, BOX, TWO, config).build()
+    assert "needs the package `torch`" in str(caught.value)
+    assert 'local-trainer[torch]"' in str(caught.value)
 
 
 def test_another_backend_is_refused() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackConfigError, CallbackError
+from callbacks.chain import ResultPhases
 from callbacks.ready_made import result_loggers as result_logging
 from callbacks.ready_made.result_files import JSONLinesResults
 from callbacks.ready_made.result_loggers import (
@@ -56,19 +57,22 @@ class Algorithm:
     """As much of an algorithm as a logger needs: it keeps what is to be called afterwards."""
 
     def __init__(self) -> None:
-        self.afterwards: list[Callable[[Any], object]] = []
+        self.afterwards = ResultPhases()
 
-    def after_train_result(self, function: Callable[[Any], object]) -> None:
-        self.afterwards.append(function)
+    def after_train_result(
+        self, function: Callable[[Any], object], *, phase: str | None = None
+    ) -> None:
+        self.afterwards.add(function, phase)
 
     def train(self, logger: ResultLogger, result: dict[str, Any]) -> None:
         logger.on_train_result(algorithm=self, metrics_logger=None, result=result)  # type: ignore[arg-type]
         self.finish(result)
 
     def finish(self, result: dict[str, Any]) -> None:
-        for function in self.afterwards:  # which grows
-            function(result)
-        self.afterwards.clear()
+        try:
+            self.afterwards.run(result)
+        finally:
+            self.afterwards = ResultPhases()
 
 
 def train(logger: ResultLogger, *iterations: int) -> None:
@@ -493,9 +497,9 @@ def train_with_early_saves(logger: ResultLogger, num_iterations: int, *, changes
     for iteration in range(1, num_iterations + 1):
         algorithm, result = Algorithm(), {"training_iteration": iteration, "fault_tolerance": {}}
         logger.on_train_result(algorithm=algorithm, metrics_logger=None, result=result)  # type: ignore[arg-type]
-        algorithm.afterwards.append(lambda _: logger.get_state())
+        algorithm.afterwards.add(lambda _: logger.get_state())
         if changes:
-            algorithm.afterwards.append(lambda result: result.update(more=1))
+            algorithm.afterwards.add(lambda result: result.update(more=1))
         algorithm.finish(result)
     return int(result["fault_tolerance"]["num_lost_rows_lifetime"])  # type: ignore[index]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ def bandit(*, ends: bool) -> ReplayBuffer:
 
 def played(
     subject: SACLearner, buffer: ReplayBuffer, count: int, *, num_env_steps: int = 0
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     return subject.update_from(
         buffer,
         num_updates=count,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from checkpoints import decode
+from checkpoints.trees import same
 from tests.unit.test_env_slot import begin, cut, play, position_after, unchanged
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import SlotPosition
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.nested import is_same
 from trainer.seeding import NoiseStream, Role
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import TaskCountdownEnv
@@ -61,7 +61,7 @@ def test_nothing_is_played_again_if_there_is_a_state() -> None:
     assert (other.env_seed, other.episode_number, other.num_steps_played) == (123, 0, 7)
     play(slot, 1, 0, 1)
     play(other, 1, 0, 1)
-    assert is_same(other.observation, slot.observation)
+    assert same(other.observation, slot.observation)
     cut(slot)
     cut(other)
     assert other.take_position().env_state == slot.take_position().env_state
@@ -103,7 +103,7 @@ def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_o
     assert other.put_back(whole, 0, unchanged)
     play(slot, 0)
     play(other, 0)
-    assert is_same(other.observation, slot.observation)
+    assert same(other.observation, slot.observation)
     cut(other)
     told, later = other.take_position(), other.take_position()
     assert "Forgetting has another state after set_state()" in told.env_state_trouble
@@ -208,7 +208,7 @@ def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task
     assert other.put_back(SlotPosition.from_state(whole.to_state()), 0, unchanged)
     for env in (slot, other):
         play(env, 1, 1)
-    assert is_same(other.observation, slot.observation)
+    assert same(other.observation, slot.observation)
 
 
 def test_a_saved_slot_holds_the_state_as_plain_data() -> None:

@@ -54,6 +54,7 @@ def test_lost_runners_do_not_make_the_parts_of_the_others_smaller() -> None:
         num_healthy_remote_workers=lambda: 2,
         num_remote_worker_restarts=lambda: 0,
         num_sub_environment_restarts=lambda: 0,
+        num_dropped_ahead=0,
         num_cpu_kinds=lambda: 1,
     )
     result.add_group(group)

@@ -23,13 +23,13 @@ and handles. Here are the functions.
 from __future__ import annotations
 
 import concurrent.futures
-import difflib
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 from callbacks import PackingError
 from checkpoints.arguments import checked_arguments, integer
+from checkpoints.nearest_names import nearest
 from trainer.actors.connection import Answer, close_links
 from trainer.actors.handles import (
     ActorClass,
@@ -236,9 +236,9 @@ def _near(name: str) -> str:
         (other, f"{other!r} in namespace {where!r}" if where else repr(other))
         for other, where in visible_names()
     ]
-    near = difflib.get_close_matches(name, [other for other, _ in living], n=1)
+    near = nearest(name, [other for other, _ in living])
     for other, described in living:
-        if other in near:
+        if other == near:
             return f"did you mean {described}?"
     described_all = ", ".join(described for _, described in living)
     return f"living are {described_all}" if living else "no named actor is alive"
@@ -276,8 +276,8 @@ def init(address: object = None, *, namespace: str | None = None, **cluster_opti
     known = _CLUSTER_OPTIONS | {"address", "namespace"}
     for name in cluster_options:
         if name not in known and not name.startswith("_"):  # Ray's private ones
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else "leave it out"
+            near = nearest(name, known)
+            hint = f"did you mean `{near}`?" if near else "leave it out"
             raise ActorUsageError(f"`{name}` is no option of init(); {hint}")
     initialize(namespace)
 

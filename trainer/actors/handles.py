@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import difflib
 import functools
 import logging
 import os
@@ -25,6 +24,7 @@ from callbacks import PackingError
 from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
 from checkpoints.arguments import checked_methods
+from checkpoints.nearest_names import did_you_mean, nearest
 from trainer.actors.connection import Answer, describe_end, link_to
 from trainer.actors.process import ActorBootstrap, run
 from trainer.actors.registry import (
@@ -402,8 +402,8 @@ def _with_options(before: _Options, options: dict[str, Any]) -> _Options:
                 f"call at a time; leave it out, or give {_WITHOUT_EFFECT[name]}"
             )
         elif name not in known | _FOR_CLUSTERS | set(_WITHOUT_EFFECT):
-            near = difflib.get_close_matches(name, [*known, *_FOR_CLUSTERS, *_WITHOUT_EFFECT], n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(known))}"
+            near = nearest(name, [*known, *_FOR_CLUSTERS, *_WITHOUT_EFFECT])
+            hint = f"did you mean `{near}`?" if near else f"known are {', '.join(sorted(known))}"
             problems.append(f"`{name}` is no option of an actor; {hint}")
     given = {name: value for name, value in options.items() if name in known}
     made = dataclasses.replace(before, **given)
@@ -578,10 +578,9 @@ class ActorHandle:
         if address is None or (name.startswith("__") and name not in address.methods):
             raise AttributeError(name)
         if name not in address.methods:
-            near = difflib.get_close_matches(name, address.methods, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(address.methods)}."
+            hint = did_you_mean(name, address.methods) or f" It has {', '.join(address.methods)}."
             raise ActorUsageError(
-                f"The {address.describe()} has no method {name!r}. {hint} Attributes are read "
+                f"The {address.describe()} has no method {name!r}.{hint} Attributes are read "
                 "through methods."
             )
         return ActorMethod(address, name)

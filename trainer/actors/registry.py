@@ -13,7 +13,6 @@ that may be used again is trusted. This file starts no process and sends no call
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -33,6 +32,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
+from checkpoints.file_system import lock_file
 from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder, is_draft, is_own_folder
@@ -457,7 +457,7 @@ class ActorRegistry:
         """To be closed by who will note the end of an actor, once that is done."""
         flags = os.O_RDWR | os.O_CREAT
         file = os.fdopen(self._folder.open_file(_watch_file(actor_id), flags), "r+b", buffering=0)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_file(file.fileno(), wait=True)
         return file
 
     def ending_of(self, actor_id: str) -> Ending | None:
@@ -580,7 +580,7 @@ class OwnedRegistry:
         draft = Path(self.registry.directory) / f"{_OWNER_FILE}.draft"
         self._lock = draft.open("w")
         draft.chmod(0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock_file(self._lock.fileno(), wait=True)
         draft.rename(draft.with_name(_OWNER_FILE))
         self._pid = os.getpid()
 

@@ -39,8 +39,8 @@ from checkpoints import (
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
 from checkpoints.checkpointable import refuse_filesystem
 from checkpoints.code import check_switch
-from checkpoints.component_paths import nearest
 from checkpoints.components import flatten
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
@@ -662,24 +662,26 @@ class Algorithm(Checkpointable, abc.ABC):
         return self._all_or_nothing(self._evaluations.evaluate)
 
     @judges_arguments
-    def after_train_result(self, function: AfterResult) -> None:
+    def after_train_result(self, function: AfterResult, *, phase: str | None = None) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 
         By then all callbacks have heard of the result, and what they logged is in it. So a
         checkpoint that is saved there goes on exactly, while one that is saved directly in
-        `on_train_result` lacks what the callbacks that come later would have remembered. Functions
-        are called in the order given; one that is given by another such function comes after all
-        that are waiting, so that what decides comes before what saves. If one raises, `train()`
-        raises the very same exception, not a `CallbackError` around it, and the iteration is
-        undone; it will be made again with the same bytes.
+        `on_train_result` lacks what the callbacks that come later would have remembered. If one
+        raises, `train()` raises the very same exception, not a `CallbackError` around it, and the
+        iteration is undone; it will be made again with the same bytes.
 
         Args:
             function: called with what `train()` is about to return.
+            phase: when: "decide", then "save", "save_last" (what is to remember the other saves),
+                and "report"; within a phase in the order given. None is "decide", or inside such a
+                function the phase after its own.
 
         Raises:
-            TrainerError: no `on_train_result` is running, or `function` cannot be called.
+            TrainerError: no `on_train_result` is running, `function` cannot be called, or the phase
+                does not exist or is over.
         """
-        self._iterations.after_result(function)
+        self._iterations.after_result(function, phase)
 
     def replay_episode(self, crash_file: str | Path) -> list[SingleAgentEpisode]:
         """Plays again, in this process, a request to an env runner that failed.
@@ -746,11 +748,13 @@ class Algorithm(Checkpointable, abc.ABC):
         self.counters.add_sample(sample)
         result.add_sample(sample)
         self.episode_statistics.add(sample.records)
-        self.metrics.aggregate(sample.metrics, key="env_runners")
+        if any(sample.metrics):
+            self.metrics.aggregate(sample.metrics, key="env_runners")
         sample = self._explored(sample, timestep)
-        for id_, chunks in self.chunks_of(sample).items():
-            if self.normalizations[id_].has_state:
-                self.normalizations[id_].add(chunks)
+        if any(one.has_state for one in self.normalizations.values()):
+            for id_, chunks in self.chunks_of(sample).items():
+                if self.normalizations[id_].has_state:
+                    self.normalizations[id_].add(chunks)
         self._ahead.begin(
             num_steps,
             by_agent=by_agent,
@@ -781,6 +785,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
+        if sample.episodes and len(self.explorations) == 1 and self.explorations.only.only_hears:
+            self.explorations.only.strategy.last_timestep = timestep
+            return sample
         before = self.explorations.map(lambda one: one.strategy.runner_state())
         explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
             id_: self.explorations[id_].observe(
@@ -852,7 +859,7 @@ class Algorithm(Checkpointable, abc.ABC):
         if module_id is not None and module_id not in learners:
             raise ModuleError(
                 f"get_module({module_id!r:.80}): there is no such module"
-                f"{nearest(str(module_id), list(learners))}; there is "
+                f"{did_you_mean(module_id, learners, IN_BRACKETS)}; there is "
                 f"{', '.join(map(repr, learners))}. Name one of these."
             )
         learner = learners.only if module_id is None else learners[module_id]

@@ -1,11 +1,10 @@
-"""Algorithms by name.
+"""Algorithms by name, and what one is built from: its config, callbacks, engine and env runners.
 
 Names in checkpoints and on the command line resolve here and nowhere else.
 """
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
 from checkpoints.arguments import checked_arguments
+from checkpoints.nearest_names import did_you_mean
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
@@ -58,15 +58,13 @@ def algorithm_class(name: str) -> type[Algorithm]:
     if name in _ALGORITHMS:
         return _ALGORITHMS[name]
     plain = re.sub("[-_]", "", name.upper())
-    by_plain_name = {known.upper(): known for known in _ALGORITHMS}
-    near = difflib.get_close_matches(plain, by_plain_name, n=1, cutoff=0.5)
     if plain in OLD_NAMES.algorithms:
         hint = (
             " It is one of RLlib's that are not offered; "
             f"{OLD_NAMES.algorithms[plain]} solves such tasks."
         )
     else:
-        hint = f" Did you mean {by_plain_name[near[0]]!r}?" if near else ""
+        hint = did_you_mean(plain, _ALGORITHMS, similarity=0.5)
     raise ConfigError(
         f"There is no algorithm {name!r}.{hint} There are: {', '.join(sorted(_ALGORITHMS))}."
     )

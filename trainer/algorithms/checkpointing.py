@@ -44,9 +44,9 @@ from checkpoints import (
     read_manifest,
 )
 from checkpoints.code import large_globals
-from checkpoints.component_paths import nearest
 from checkpoints.components import failed_component, naming_component
 from checkpoints.file_system import regular_file_size
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.state_shapes import TEXT, anything, dict_of, fields, list_of, seed
 from trainer.actors.handles import get_actor_states, set_actor_states, with_kept
 from trainer.algorithms.building import algorithm_class, is_registered
@@ -498,7 +498,9 @@ def check_given_state(
             f"{name}.set_state() was given a {type(state).__name__}. Nothing was changed. Give "
             "what get_state() returned: a dict by name of component."
         )
-    if unknown := [f"{key!r}{nearest(str(key), known)}" for key in state if key not in known]:
+    if unknown := [
+        f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}" for key in state if key not in known
+    ]:
         raise CheckpointMismatchError(
             f"{name}.set_state() was given the unknown {', '.join(unknown)}; the components of "
             f"this {name} are {', '.join(known)}. Nothing was changed. Give what get_state() "

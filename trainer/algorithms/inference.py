@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import shown
-from checkpoints.component_paths import nearest
-from trainer.agent_ids import listed, nearest_agent
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
+from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
 from trainer.connectors import ActionDecoder, Normalization, PreviousSteps
@@ -220,7 +220,7 @@ def known_module(given: Any, ids: Collection[ModuleId], what: str) -> ModuleId:
     problem = (
         "there are several modules, and none was named"
         if given is None
-        else f"there is no such module{nearest(str(given), list(ids))}"
+        else f"there is no such module{did_you_mean(given, ids, IN_BRACKETS)}"
     )
     raise ConfigError(
         f"{what} got {given!r:.80}: {problem}; there is {', '.join(map(repr, ids))}. Name one of "
@@ -253,7 +253,8 @@ def modules_of_agents(
     if unknown:
         raise ConfigError(
             f"There is no agent {unknown[0]!r:.80}; there are {listed(mapping.agents)}."
-            f"{nearest_agent(unknown[0], mapping.agents)} Name one of these, or a module: "
+            f"{did_you_mean(unknown[0], mapping.agents, similarity=0.5)}"
+            " Name one of these, or a module: "
             "policy_id=…"
         )
     if episode is None:

@@ -20,17 +20,8 @@ from typing import Any, Final, Protocol
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
-from checkpoints.component_paths import nearest
-from checkpoints.state_shapes import (
-    NOTHING,
-    TEXT,
-    anything,
-    count,
-    dict_of,
-    fields,
-    list_of,
-    one_of,
-)
+from checkpoints import state_shapes as shapes
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -54,7 +45,6 @@ from trainer.modules.module_table import (
     spec_from_record,
     spec_record,
 )
-from trainer.modules.multi_rl_module import spec_of
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
@@ -66,20 +56,23 @@ _LOGGER: Final = logging.getLogger(__name__)
 MODULES: Final = "modules"
 """The component of a checkpoint that says which modules there are."""
 
-_STATE: Final = fields(
+_STATE: Final = shapes.fields(
     {
-        "version": count,
-        "modules": dict_of(
-            fields(
-                {"spec": one_of(SPEC_RECORD, NOTHING), "settings": dict_of(anything)},
+        "version": shapes.count,
+        "modules": shapes.dict_of(
+            shapes.fields(
+                {
+                    "spec": shapes.one_of(SPEC_RECORD, shapes.NOTHING),
+                    "settings": shapes.dict_of(shapes.anything),
+                },
             )
         ),
         "mapping": MAPPING_RECORD,
         "evaluation_mapping": MAPPING_RECORD,
-        "trained": one_of(list_of(TEXT), TEXT, NOTHING),
-        "updates_of_removed": dict_of(count),
+        "trained": shapes.one_of(shapes.list_of(shapes.TEXT), shapes.TEXT, shapes.NOTHING),
+        "updates_of_removed": shapes.dict_of(shapes.count),
     },
-    optional={"fingerprints": dict_of(TEXT)},
+    optional={"fingerprints": shapes.dict_of(shapes.TEXT)},
 )
 _FUNCTION: Final = "a function"
 _MAPPINGS: Final = ("mapping", "evaluation_mapping")
@@ -140,7 +133,8 @@ class RunModules:
         if unknown:
             raise ConfigError(
                 f"policies_to_train={sorted(ids)!r}: there is no module "
-                f"{', '.join(map(repr, unknown))}{nearest(unknown[0], list(self.ids))}. Name some "
+                f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], self.ids, IN_BRACKETS)}."
+                " Name some "
                 f"of {', '.join(map(repr, self.ids))}."
             )
         return replace(self, trained=tuple(sorted(ids)))
@@ -358,7 +352,7 @@ class ModuleChanges:
         if module_id not in self.now.ids:
             raise ConfigError(
                 f"{what}: there is no module {module_id!r}"
-                f"{nearest(str(module_id), list(self.now.ids))}. There are "
+                f"{did_you_mean(module_id, self.now.ids, IN_BRACKETS)}. There are "
                 f"{', '.join(map(repr, self.now.ids))}. Name one of these."
             )
 
@@ -380,7 +374,7 @@ class ModuleChanges:
             self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
             return self.now.table.specs[new.copy_of]
         if loaded is not None:
-            return replace(spec_of(loaded), inference_only=False)
+            return replace(RLModuleSpec.from_module(loaded), inference_only=False)
         default = module_spec(self._algorithm.config.with_settings(settings), module_id, None)
         if new.spec is None:
             return default

@@ -1,4 +1,7 @@
-"""What algorithms that learn from each sample once share."""
+"""`training_step()` as algorithms share it: learning from each sample once, or from replay.
+
+PPO and PG are on policy, DQN and SAC off policy. The settings of replay are declared here, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
+from checkpoints.trees import same
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
@@ -21,7 +25,6 @@ from trainer.config.settings import (
     mapping,
     number,
     optional,
-    same_value,
 )
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
@@ -109,7 +112,7 @@ def refused(advice: Mapping[str, str]) -> Rule:
     def ask_for_nothing(config: OffPolicyConfig) -> Iterator[Problem]:
         for name, text in advice.items():
             value = config.read_value(name)
-            if not same_value(value, getattr(type(config), name).default):
+            if not same(value, getattr(type(config), name).default):
                 yield Problem(
                     assignment(name, value), "not offered in this version.", text, (name,)
                 )
@@ -256,6 +259,9 @@ class OffPolicyAlgorithm(Algorithm):
     # A buffer is too large to be copied in every iteration: it undoes its own changes.
     _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
     _buffer_was_restored = False
+    # The config whose steps per round are known, and how many these are.
+    _round_of: OffPolicyConfig | None = None
+    _round_steps = 0
 
     _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
@@ -283,8 +289,10 @@ class OffPolicyAlgorithm(Algorithm):
     def training_step(self) -> None:
         """One round."""
         config = self.config
-        fragment = config.get_rollout_fragment_length()
-        sample = self.sample_steps(fragment * config.num_env_slots)
+        if self._round_of is not config:  # read once: a round may take less than a millisecond
+            self._round_of = config
+            self._round_steps = config.get_rollout_fragment_length() * config.num_env_slots
+        sample = self.sample_steps(self._round_steps)
         with self._iteration.time("replay_buffer_add_timer"):
             for id_, chunks in self.chunks_of(sample).items():
                 clipped = self.normalizations[id_].with_clipped_rewards(chunks)

@@ -5,7 +5,6 @@ With what looks at a sample on the way: callbacks that see batches, and the expl
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import datetime as dt
@@ -21,14 +20,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from callbacks import CallbackChain
+from callbacks.chain import ResultPhases
 from checkpoints import check_shape
-from checkpoints.state_shapes import (
-    count,
-    dict_of,
-    fields,
-    number,
-    of_type,
-)
+from checkpoints import state_shapes as shapes
+from checkpoints.trees import same
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
@@ -60,9 +55,11 @@ _TRAINED_BY_SEVERAL: Final = {"num_agent_steps_trained": 0, "num_module_steps_tr
 
 def _counts_by_id(value: Any, place: str) -> Iterator[str]:
     """The check for counts by id; those of agents may be ints."""
-    yield from of_type(dict)(value, place)
+    yield from shapes.of_type(dict)(value, place)
     if isinstance(value, dict):
-        yield from dict_of(count)({str(id_): steps for id_, steps in value.items()}, place)
+        yield from shapes.dict_of(shapes.count)(
+            {str(id_): steps for id_, steps in value.items()}, place
+        )
 
 
 @dataclass
@@ -165,11 +162,15 @@ class Counters:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
         optional = {
             **dict.fromkeys(_BY_ID, _counts_by_id),
-            "num_agent_steps_trained": count,
-            "num_module_steps_trained": dict_of(count),
+            "num_agent_steps_trained": shapes.count,
+            "num_module_steps_trained": shapes.dict_of(shapes.count),
         }
-        whole = {own.name: count for own in dataclasses.fields(self) if own.name not in optional}
-        check_shape(state, fields({**whole, "num_rows_owed": number}, optional=optional))
+        whole = {
+            own.name: shapes.count for own in dataclasses.fields(self) if own.name not in optional
+        }
+        check_shape(
+            state, shapes.fields({**whole, "num_rows_owed": shapes.number}, optional=optional)
+        )
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave."""
@@ -233,7 +234,7 @@ class TrainingIterations:
         self.between = TimeBetween()
         self._algorithm = algorithm
         self._evaluations = evaluations
-        self._after_result: list[AfterResult] | None = None
+        self._after_result: ResultPhases | None = None
         self._has_told_of_agents = False
 
     @property
@@ -306,7 +307,8 @@ class TrainingIterations:
         if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
             with result.time("evaluation_iteration"):
                 evaluations.begin_iteration(is_due=is_due)
-        while not _has_done_enough(config, result, time.monotonic() - started_at):
+        has_done_enough = _limits_of(config)
+        while not has_done_enough(result, time.monotonic() - started_at):
             self._make_training_step()
             result.num_training_steps += 1
             counters.num_training_steps += 1
@@ -336,19 +338,18 @@ class TrainingIterations:
         """Fires `on_train_result`, then calls those who wait for the complete result."""
         algorithm, metrics = self._algorithm, self._algorithm.metrics
         peeked = metrics.peek()
-        waiting = self._after_result = []
+        waiting = self._after_result = ResultPhases()
         try:
             with self.between.spent_on(CALLBACKS):
                 algorithm.callbacks.fire(
                     "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
                 )
             merge_late_values(result, before=peeked, after=metrics.compile())
-            for function in waiting:  # which grows while it is gone through
-                function(result)
+            waiting.run(result)
         finally:
             self._after_result = None
 
-    def after_result(self, function: AfterResult) -> None:
+    def after_result(self, function: AfterResult, phase: str | None) -> None:
         """See `Algorithm.after_train_result`."""
         if self._after_result is None:
             raise TrainerError(
@@ -361,7 +362,12 @@ class TrainingIterations:
                 "result. Give the function itself, without calling it: "
                 "`algorithm.after_train_result(save)`."
             )
-        self._after_result.append(function)
+        try:
+            self._after_result.add(function, phase)
+        except ValueError as error:
+            raise TrainerError(
+                f"after_train_result({function!r:.80}, phase={phase!r}): {error}."
+            ) from error
 
     def _compile(self, result: IterationResult, elapsed_s: float) -> ResultDict:
         algorithm = self._algorithm
@@ -413,14 +419,22 @@ class TrainingIterations:
             )
 
 
-def _has_done_enough(config: AlgorithmConfig, result: IterationResult, elapsed_s: float) -> bool:
-    sampled, trained = result.num_steps(by_agent=config.counts_agent_steps)
-    return (
-        result.num_training_steps > 0
-        and elapsed_s >= (config.min_time_s_per_iteration or 0)
-        and sampled >= (config.min_sample_timesteps_per_iteration or 0)
-        and trained >= (config.min_train_timesteps_per_iteration or 0)
-    )
+def _limits_of(config: AlgorithmConfig) -> Callable[[IterationResult, float], bool]:
+    """Says whether an iteration has done enough, from its numbers so far and its seconds.
+
+    The settings are read once: an iteration of short rounds has hundreds of training steps.
+    """
+    least_s, by_agent = config.min_time_s_per_iteration or 0, config.counts_agent_steps
+    least_sampled = config.min_sample_timesteps_per_iteration or 0
+    least_trained = config.min_train_timesteps_per_iteration or 0
+
+    def are_reached(result: IterationResult, elapsed_s: float) -> bool:
+        if not result.num_training_steps or elapsed_s < least_s:
+            return False
+        sampled, trained = result.num_steps(by_agent=by_agent)
+        return sampled >= least_sampled and trained >= least_trained
+
+    return are_reached
 
 
 class RunClock:
@@ -468,6 +482,28 @@ class RunClock:
         }
 
 
+class Timing:
+    """A block whose seconds are added to a timer; a generator costs more than what some time."""
+
+    __slots__ = ("_name", "_started_at", "_timers")
+
+    def __init__(self, timers: dict[str, float], name: str) -> None:
+        """Not begun.
+
+        Args:
+            timers: seconds by name.
+            name: of the timer.
+        """
+        self._timers, self._name = timers, name
+
+    def __enter__(self) -> None:
+        self._started_at = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        elapsed_s = time.perf_counter() - self._started_at
+        self._timers[self._name] = self._timers.get(self._name, 0.0) + elapsed_s
+
+
 class IterationResult:
     """One iteration's numbers, from its first sample to its result.
 
@@ -500,14 +536,9 @@ class IterationResult:
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
 
-    @contextlib.contextmanager
-    def time(self, name: str) -> Iterator[None]:
+    def time(self, name: str) -> Timing:
         """Adds the seconds of the block to the timer of that name."""
-        started_at = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._timers[name] = self._timers.get(name, 0.0) + time.perf_counter() - started_at
+        return Timing(self._timers, name)
 
     def add_sample(self, sample: GroupSample) -> None:
         """Counts what the runners played."""
@@ -705,19 +736,9 @@ def merge_late_values(
                     section, before=old if isinstance(old, Mapping) else {}, after=value
                 )
         elif not dict.__contains__(result, key) or (
-            not _same(value, old) and _same(result[key], old)
+            not same(value, old) and same(result[key], old)
         ):
             result[key] = value
-
-
-def _same(left: Any, right: Any) -> bool:
-    # NaN equals itself here; arrays are compared by identity, which is enough to see a new one.
-    if left is right:
-        return True
-    try:
-        return bool(left == right) or (left != left and right != right)
-    except ValueError:
-        return False
 
 
 # ---- batch listener
@@ -752,6 +773,7 @@ class SampleExploration:
     Attributes:
         strategy: one like those of the runners, with `worker_index` 0.
         changes_rewards: whether it looks at samples, and may change their rewards.
+        only_hears: it learns nothing from samples but how many steps there were.
     """
 
     def __init__(
@@ -778,7 +800,10 @@ class SampleExploration:
         )
         self._learner = learner
         self._encoder = learner.make_encoder()
-        self.changes_rewards = type(self.strategy).observe_sample is not Exploration.observe_sample
+        kind = type(self.strategy)
+        self.changes_rewards = kind.observe_sample is not Exploration.observe_sample
+        is_told = kind.runner_state is Exploration.runner_state
+        self.only_hears = is_told and not self.changes_rewards
         if self.changes_rewards:
             self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.stopping import StopCriteria
+from checkpoints.trees import same
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
@@ -27,7 +28,7 @@ from trainer.cli.named_code import config_of, executed, imported
 from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import STOP_FIELDS, RunPlan
 from trainer.config import AlgorithmConfig
-from trainer.config.settings import is_plain_data, same_value
+from trainer.config.settings import is_plain_data
 from trainer.envs.env_factory import is_import_path, leads_to_new_code
 from trainer.errors import ConfigError, TrainerError
 
@@ -217,7 +218,7 @@ def _the_one(first: tuple[str, Any], second: tuple[str, Any], name: str) -> Any:
     """The value that is given under one of two names, or the same under both; None if neither."""
     if first[1] is None or second[1] is None:
         return second[1] if first[1] is None else first[1]
-    if not same_value(first[1], second[1]):
+    if not same(first[1], second[1]):
         raise ConfigError(
             f"--config {name} says {first[0]}={first[1]!r} and {second[0]}={second[1]!r}, which "
             "mean the same thing and differ. Leave one out."
@@ -362,7 +363,7 @@ def _kept(config: AlgorithmConfig, settings: Mapping[str, Any]) -> Iterator[tupl
             again = fresh().update_from_dict({key: json.loads(text)})
         except (TypeError, ValueError, TrainerError):
             continue  # an array, keys that are no texts, a name that would be imported
-        if same_value(_listed(getattr(again, key)), _listed(value)):
+        if same(_listed(getattr(again, key)), _listed(value)):
             yield key, json.loads(text)
 
 

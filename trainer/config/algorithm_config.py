@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
-from checkpoints.component_paths import nearest as nearest_id
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.config.config_values import SettingDescription, describe, section_methods
 from trainer.config.sections import Sections
 from trainer.config.settings import (
@@ -488,7 +488,7 @@ class AlgorithmConfig(Sections):
             if id_ not in ids:
                 yield Problem(
                     f"`algorithm_config_overrides_per_module[{id_!r}]`",
-                    f"there is no such module{nearest_id(str(id_), ids)}.",
+                    f"there is no such module{did_you_mean(id_, ids, IN_BRACKETS)}.",
                     f"Name one of {', '.join(map(repr, ids))}.",
                     ("algorithm_config_overrides_per_module",),
                 )

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 from checkpoints import CodeNotAllowedError
 from checkpoints.arguments import argument_error, require_keys
+from checkpoints.trees import same
 from trainer.config.settings import (
     MULTI_AGENT_KEY,
     Merge,
@@ -39,7 +40,6 @@ from trainer.config.settings import (
     is_plain_data,
     merge_by_type,
     raise_problems,
-    same_value,
     translate,
 )
 from trainer.envs.env_factory import leads_to_new_code
@@ -541,8 +541,7 @@ class ConfigValues:
         if not isinstance(other, ConfigValues):
             return NotImplemented
         return type(self) is type(other) and all(
-            same_value(self.read_value(name), other.read_value(name))
-            for name in self._names.settings
+            same(self.read_value(name), other.read_value(name)) for name in self._names.settings
         )
 
     __hash__ = None  # type: ignore[assignment]  # configs change
@@ -553,7 +552,7 @@ class ConfigValues:
         return {
             name: given[name]
             for name, setting in self._names.settings.items()
-            if name in given and not same_value(given[name], setting.default)
+            if name in given and not same(given[name], setting.default)
         }
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import itertools
 import reprlib
@@ -27,6 +26,8 @@ from checkpoints.arguments import (
     shown,
     text,
 )
+from checkpoints.nearest_names import nearest
+from checkpoints.trees import mapped, same
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
 from trainer.old_names import OLD_NAMES, OldName
 from trainer.types import ToBeDrawn
@@ -263,19 +264,6 @@ def assignment(name: str, value: Any) -> str:
     return f"`{name}={printer.repr(value)}`"
 
 
-def nearest(name: str, candidates: Iterable[str], *, similarity: float = 0.6) -> str | None:
-    """The candidate that looks most like `name`, or None when none looks similar.
-
-    Args:
-        name: what was written.
-        candidates: what could have been meant.
-        similarity: how similar a candidate has to be: 0 anything, 1 equal but for case.
-    """
-    lowered = {candidate.lower(): candidate for candidate in sorted(candidates)}
-    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=similarity)
-    return lowered[matches[0]] if matches else None
-
-
 def raise_problems(where: str, problems: Sequence[Problem]) -> None:
     """Raise one error that lists all problems; return when there are none.
 
@@ -313,6 +301,9 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise FrozenConfigError(_ADVICE)
 
 
+_COPIED: Final = (set, np.ndarray)
+
+
 class ReadOnlyDict(dict[Any, Any]):
     """A dict that cannot be changed; equal to a dict with the same entries."""
 
@@ -341,37 +332,19 @@ class ReadOnlyList(list[Any]):
         return copied
 
 
-def _rebuild_tuple(value: tuple[Any, ...], entries: list[Any]) -> tuple[Any, ...]:
-    # A named tuple takes its entries one by one.
-    return type(value)(*entries) if hasattr(value, "_fields") else tuple(entries)
-
-
-_DEEPEST = 100
-
-
-def copy_value(value: Any, depth: int = 0) -> Any:
+def copy_value(value: Any) -> Any:
     """A copy whose containers and arrays can be changed without changing `value`.
 
     Raises:
         ConfigError: it is nested too deep, or holds itself.
     """
-    if depth > _DEEPEST:
+    try:
+        return mapped(lambda leaf: leaf.copy() if isinstance(leaf, _COPIED) else leaf, value)
+    except RecursionError as cause:
         raise ConfigError(
-            f"A value is nested more than {_DEEPEST} levels deep, or holds itself: "
-            f"{shown(value)}. Settings are flat or a few levels deep; give an object of a class of "
-            "your own for more."
-        )
-    if isinstance(value, dict):
-        return {key: copy_value(entry, depth + 1) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [copy_value(entry, depth + 1) for entry in value]
-    if isinstance(value, tuple):
-        return _rebuild_tuple(value, [copy_value(entry, depth + 1) for entry in value])
-    if isinstance(value, set):
-        return set(value)
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return value
+            f"A value is nested very deep, or holds itself: {shown(value)}. Settings are flat or a "
+            "few levels deep; give an object of a class of your own for more."
+        ) from cause
 
 
 def without_numpy_scalars(value: Any) -> Any:
@@ -379,25 +352,15 @@ def without_numpy_scalars(value: Any) -> Any:
 
     So `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
     """
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {key: without_numpy_scalars(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [without_numpy_scalars(entry) for entry in value]
-    if isinstance(value, tuple):
-        return _rebuild_tuple(value, [without_numpy_scalars(entry) for entry in value])
-    return value
+    return mapped(lambda leaf: leaf.item() if isinstance(leaf, np.generic) else leaf, value)
 
 
 def freeze_value(value: Any) -> Any:
     """A copy whose containers and arrays refuse to be changed, on every level."""
-    if isinstance(value, dict):
-        return ReadOnlyDict({key: freeze_value(entry) for key, entry in value.items()})
-    if isinstance(value, list):
-        return ReadOnlyList([freeze_value(entry) for entry in value])
-    if isinstance(value, tuple):
-        return _rebuild_tuple(value, [freeze_value(entry) for entry in value])
+    return mapped(_frozen, value, dict_type=ReadOnlyDict, list_type=ReadOnlyList)
+
+
+def _frozen(value: Any) -> Any:
     if isinstance(value, set):
         return frozenset(value)
     if isinstance(value, np.ndarray):
@@ -428,7 +391,7 @@ def merge_by_type(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, A
 
     Its other entries are arguments of that type.
     """
-    if "type" in new and not same_value(new["type"], old.get("type")):
+    if "type" in new and not same(new["type"], old.get("type")):
         replaced: dict[Any, Any] = copy_value(dict(new))
         return replaced
     merged: dict[Any, Any] = copy_value(dict(old))
@@ -438,38 +401,6 @@ def merge_by_type(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, A
         else:
             merged[key] = copy_value(value)
     return merged
-
-
-def same_value(first: Any, second: Any) -> bool:
-    """Whether two values are equal.
-
-    Containers are compared entry by entry, arrays by dtype and content; NaN is equal to NaN.
-    """
-    if first is second:
-        return True
-    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
-        return _same_array(first, second)
-    if isinstance(first, dict) and isinstance(second, dict):
-        return first.keys() == second.keys() and all(
-            same_value(value, second[key]) for key, value in first.items()
-        )
-    for kind in (list, tuple):
-        if isinstance(first, kind) and isinstance(second, kind):
-            return len(first) == len(second) and all(map(same_value, first, second))
-    if isinstance(first, bool) != isinstance(second, bool):
-        return False
-    if isinstance(first, float) and isinstance(second, float) and first != first:
-        return second != second
-    equal = first == second
-    return isinstance(equal, (bool, np.bool_)) and bool(equal)
-
-
-def _same_array(first: Any, second: Any) -> bool:
-    if not isinstance(first, np.ndarray) or not isinstance(second, np.ndarray):
-        return False
-    if first.dtype != second.dtype or first.shape != second.shape:
-        return False
-    return first.tobytes() == second.tobytes()
 
 
 def is_plain_data(value: Any) -> bool:
@@ -509,7 +440,7 @@ def not_offered_problems(
     """
     for name, limit in OLD_NAMES.not_offered.items():
         value = values[name]
-        if same_value(value, settings[name].default) or limit.allowed(value):
+        if same(value, settings[name].default) or limit.allowed(value):
             continue
         yield Problem(
             assignment(name, value), "not offered in this version.", limit.advice, (name,)
@@ -676,7 +607,7 @@ class Translation:
             self.writes[name], self.spellings[name] = value, spelling
             return
         earlier = self.writes[name]
-        if same_value(earlier, value):
+        if same(earlier, value):
             return
         if _can_merge(setting, earlier, value):
             self.writes[name] = deep_merge(earlier, value)
@@ -705,7 +636,7 @@ class Translation:
         An old name that was added to such a dict means another value.
         """
         is_present = self.is_whole_dict and spelling == setting.name
-        return is_present and same_value(value, setting.default)
+        return is_present and same(value, setting.default)
 
     def _schedule_wins(self, name: str, old: OldName | None) -> bool:
         return any(
@@ -721,7 +652,7 @@ def _can_merge(setting: Setting[Any], first: Any, second: Any) -> bool:
     if not isinstance(second, dict):
         return False
     shared = first.keys() & second.keys()
-    return all(same_value(first[key], second[key]) for key in shared)
+    return all(same(first[key], second[key]) for key in shared)
 
 
 def translate(names: NameTable, given: Mapping[Any, Any], section: str = "") -> Translation:

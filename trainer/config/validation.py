@@ -12,8 +12,9 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
+from checkpoints.nearest_names import nearest
 from trainer.config.sections import Sections
-from trainer.config.settings import Problem, Setting, assignment, nearest
+from trainer.config.settings import Problem, Setting, assignment
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
@@ -463,7 +464,7 @@ def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
 
 def nothing_waits_for_samples_ahead(config: Sections) -> Iterator[Problem]:
     """What is sampled while the main process learns does not depend on what comes of that."""
-    if config.sample_ahead and config.env_task_fn is not None:
+    if config.sample_ahead and config.env_task_fn is not None and not config.in_evaluation:
         yield Problem(
             assignment("sample_ahead", True),
             "env_task_fn chooses tasks from the result of an iteration, and the next sample is "

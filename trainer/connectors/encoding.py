@@ -297,12 +297,13 @@ class ObservationEncoder:
         self._count = -1
         self._reserve(0)
 
-    def encode(self, observations: Any) -> FloatArray:
+    def encode(self, observations: Any, *, out: FloatArray | None = None) -> FloatArray:
         """One row per observation.
 
         Args:
             observations: a list of B observations as the env returned them; or a batch of B: an
                 array [B, ...], for Dict and Tuple spaces a dict or tuple of such arrays.
+            out: for a batch: where to write its rows, [B, D]; None makes new memory.
 
         Returns:
             float32 [B, D]. For a list the memory is reused by the next call; copy what must last.
@@ -324,9 +325,15 @@ class ObservationEncoder:
                 self._write(observations, self._rows, self._row_values)
             return self._rows if self.normalizer is None else self.normalizer(self._rows)
         count = len(_value_at(observations, self._leaves[0].path))
-        rows = np.empty((count, self.size), np.float32)
+        rows = np.empty((count, self.size), np.float32) if out is None else out
         self._write(observations, rows, _value_at)
-        return rows if self.normalizer is None else self.normalizer(rows)
+        if self.normalizer is None:
+            return rows
+        normalized = self.normalizer(rows)
+        if out is None:
+            return normalized
+        out[:] = normalized
+        return out
 
     def _reserve(self, count: int) -> None:
         """Makes the memory for that many rows."""

@@ -5,7 +5,6 @@ It knows nothing of episodes or losses: who makes a batch also decides what beco
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from checkpoints.arguments import argument_error, checked_methods
+from checkpoints.nearest_names import did_you_mean
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import TERMINATEDS, TRUNCATEDS
 from trainer.errors import EpisodeError
@@ -72,8 +72,7 @@ class SampleBatch(dict[str, Any]):
         return self.count
 
     def __missing__(self, name: str) -> NoReturn:
-        near = difflib.get_close_matches(str(name), self, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, self, "; did you mean {}?")
         if name == "dones":
             hint = "; it became two: 'terminateds' and 'truncateds'"
         raise KeyError(f"there is no column {name!r}{hint}; expected one of {', '.join(self)}")

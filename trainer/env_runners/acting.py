@@ -15,7 +15,7 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import add_output
-from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS, VF_PREDS
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
@@ -573,12 +573,13 @@ class ActionSource:
         self._explore, self._timestep = explore, timestep
         acting = self.acting
         if self.exploring is None:
-            inputs = acting.inputs(acting.encoded_together(observations, rows), explore=explore)
+            outputs = acting.outputs(acting.encoded_together(observations, rows), explore=explore)
+            inputs = outputs[ACTION_DIST_INPUTS]
             if explore:
                 actions = acting.distribution.sample(inputs, noise)
             else:
                 actions = acting.distribution.deterministic(inputs)
-            return actions, {ACTION_DIST_INPUTS: inputs}
+            return actions, {name: outputs[name] for name in self.outputs}
         chosen = range(len(observations)) if rows is None else rows
         count = len(observations)
         batch = acting.encoded_together(observations, rows)
@@ -653,6 +654,35 @@ class ActionSource:
         """Takes over what the main process' strategy knows."""
         if self.exploring is not None:
             self.exploring.set_state(state)
+
+
+class ValuingSource(ActionSource):
+    """Gives actions of a module that acts and values at once; see `RLModule.gives_values`.
+
+    Values of images cost as much as acting does. What was computed when acting is not computed
+    again: it is an extra output of every step.
+    """
+
+    def __init__(self, module: RLModule, spec: EnvRunnerSpec, *, where: Where) -> None:
+        super().__init__(module, spec, where=where)
+        self._records_values = self.exploring is None
+        if self._records_values:
+            self.outputs = (ACTION_DIST_INPUTS, VF_PREDS)
+
+    def act(
+        self, active: list[EnvSlot], *, explore: bool, timestep: int
+    ) -> tuple[list[Any], list[Any]]:
+        """See `ActionSource.act`."""
+        if not self._records_values:
+            return super().act(active, explore=explore, timestep=timestep)
+        self._explore, self._timestep = explore, timestep
+        # Also where nothing is drawn: the stream stays in step with the episode.
+        noise = np.concatenate([slot.noise.next_row() for slot in active]).reshape(len(active), -1)
+        observations = [slot.observation for slot in active]
+        batch = self.acting.encoded(observations, partial(self._where, active))
+        outputs = self.acting.outputs(batch, explore=explore)
+        actions, inputs = self.acting.chosen(outputs, noise if explore else None)
+        return actions, list(zip(inputs, outputs[VF_PREDS].copy(), strict=True))
 
 
 def _in_rows(values: Array, rows: Sequence[int], count: int) -> Array:

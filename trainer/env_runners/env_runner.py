@@ -6,8 +6,6 @@ These are callbacks, functions given to `foreach_env_runner`, and custom evaluat
 from __future__ import annotations
 
 import abc
-import contextlib
-import difflib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from typing import Any, Final
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.envs import VectorEnv
@@ -59,8 +58,7 @@ class ConfigView(Mapping[str, Any]):
                 "`algorithm.env_runner_group.set_task(task)` for an env with `set_task` and "
                 "`get_task` (docs/curriculum.md)."
             )
-        near = () if name.startswith("_") else difflib.get_close_matches(name, self._settings, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = "" if name.startswith("_") else did_you_mean(name, self._settings)
         raise AttributeError(f"The config of an env runner has no setting {name!r}.{hint}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -253,16 +251,31 @@ def get_global_worker() -> EnvRunner | None:
     return living[-1] if living else None
 
 
-@contextlib.contextmanager
-def at_work(runner: EnvRunner) -> Iterator[None]:
-    """In the block, this runner is the one of the process."""
-    _Process.at_work = (*_Process.at_work, runner)
-    try:
-        yield
-    finally:  # calls of several runners may overlap, each in a thread of its own
+class AtWork:
+    """The block of `at_work`."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, runner: EnvRunner) -> None:
+        """Args: runner: whose block it is."""
+        self._runner = runner
+
+    def __enter__(self) -> None:
+        _Process.at_work = (*_Process.at_work, self._runner)
+
+    def __exit__(self, *_: object) -> None:
+        if _Process.at_work[-1] is self._runner:
+            _Process.at_work = _Process.at_work[:-1]
+            return
+        # Calls of several runners may overlap, each in a thread of its own.
         innermost_first = list(reversed(_Process.at_work))
-        innermost_first.remove(runner)
+        innermost_first.remove(self._runner)
         _Process.at_work = tuple(reversed(innermost_first))
+
+
+def at_work(runner: EnvRunner) -> AtWork:
+    """In the block, this runner is the one of the process."""
+    return AtWork(runner)
 
 
 def note_made(runner: EnvRunner) -> None:

@@ -20,14 +20,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from checkpoints.trees import same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
 from trainer.envs.env_checks import check_reset_form, check_step_form
-from trainer.envs.tasks import TaskInForce, followed_by, same_task, task_layer
+from trainer.envs.tasks import TaskInForce, followed_by, task_layer
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTIONS
-from trainer.episodes.nested import copied, is_same
+from trainer.episodes.nested import copied
 from trainer.errors import EnvContractError, TaskError
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import State
@@ -107,7 +108,7 @@ class SlotTasks:
             step: env steps that the running episode has made.
         """
         task = self._ask()
-        if not same_task(task, self.now):
+        if not same(task, self.now):
             self.in_force = followed_by(self.in_force, task, step=step)
 
     def set(self, task: Any, step: int) -> None:
@@ -130,7 +131,7 @@ class SlotTasks:
         Raises:
             TaskError: `set_task` raised.
         """
-        if same_task(task, self._ask()):
+        if same(task, self._ask()):
             return
         try:
             self._layer.set_task(_copied(task))
@@ -406,7 +407,7 @@ class SlotEnvState:
                 return True
         self._carry_over()
         self.was_reset = True
-        return is_same(replay.from_reset(position), position.observation)
+        return same(replay.from_reset(position), position.observation)
 
     def _went_on(self, replay: Replay, rest: SlotPosition, num_steps: int, state: bytes) -> bool:
         """Goes on from a state within the episode; whether that leads to the right place."""
@@ -419,7 +420,7 @@ class SlotEnvState:
         observation = replay.from_state(rest, num_steps)
         if not rest.num_steps:
             return True
-        if is_same(observation, rest.observation):
+        if same(observation, rest.observation):
             return True
         self._give_up("the same actions led from it to another observation")
         return False
@@ -703,19 +704,19 @@ class EnvSlot:
         self.notice_task()
         env_state = self._env_state.take(is_of_episode=self.episode is not None)
         carried_state = self._env_state.take_carried(is_of_episode=self.episode is not None)
-        position = SlotPosition(
-            self.episode_number,
-            tasks=() if self.tasks is None else self.tasks.in_force,
-            env_state=env_state,
-            carried_state=carried_state,
-            env_state_trouble=self._env_state.take_trouble(),
-            connectors=self._carried_by_connectors(),
-            steps_ahead=self.steps_ahead,
-        )
+        of_slot: dict[str, Any] = {
+            "episode_number": self.episode_number,
+            "tasks": () if self.tasks is None else self.tasks.in_force,
+            "env_state": env_state,
+            "carried_state": carried_state,
+            "env_state_trouble": self._env_state.take_trouble(),
+            "connectors": self._carried_by_connectors(),
+            "steps_ahead": self.steps_ahead,
+        }
         if self.episode is None:
-            return position
-        position = replace(
-            position,
+            return SlotPosition(**of_slot)
+        position = SlotPosition(
+            **of_slot,
             env_seed=self.env_seed,
             actions=tuple(self._new_actions),
             observation=self.observation,

@@ -10,6 +10,7 @@ episode, its id and how often it has acted. So it makes no difference who else i
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ def joint_of(by_agent: Mapping[AgentId, Any], agents: EnvAgents) -> Joint:
 
 # ---- actions
 
+_position_of: Final = functools.cache(agent_position)  # asked for every agent of every episode
+
 
 class Seat:
     """One agent in one env slot, as a row of its module.
@@ -86,7 +89,7 @@ class Seat:
         self.index = index
         self.noise = noise
         self.episode_number = number
-        self.agent_position = agent_position(agent)
+        self.agent_position = _position_of(agent)
         self.observation: Any = None
         self.episode: SingleAgentEpisode | None = None
         self._memories = memories
@@ -142,7 +145,7 @@ class Seats:
         source = self.sources[module_id]
         noise = self._streams.get((agent, module_id))
         if noise is None:
-            noise = source.noise_stream(agent=agent_position(agent))
+            noise = source.noise_stream(agent=_position_of(agent))
             self._streams[agent, module_id] = noise
         noise.start(self._stream, self._number)
         seat = Seat(
@@ -693,9 +696,7 @@ class MultiAgentPlayer(EpisodePlayer):
         episode, checks = slot.episode, slot.checks
         rows_before = episode.agent_steps() if slot.counts_agent_steps else None
         answer = slot.env.step(self.actions.to_env(actions))
-        observations, rewards, terminateds, truncateds, infos = checks.step(
-            answer, env_t=episode.env_t + 1
-        )
+        observations, rewards, terminateds, truncateds, infos = checks.step(answer, episode)
         episode.add_env_step(
             observations,
             actions,

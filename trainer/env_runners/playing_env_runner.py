@@ -105,6 +105,7 @@ class PlayingEnvRunner(EnvRunner):
         self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
         self.metrics = MetricsLogger()
         self.callbacks = CallbackChain(spec.callbacks, where=f"env runner {spec.worker_index}")
+        self._hears_samples = self.callbacks.listens_to(SAMPLE_EVENT)
         self.weights_version = self._timestep = 0
         self.has_played = False
         self._signals = signals
@@ -368,11 +369,11 @@ class PlayingEnvRunner(EnvRunner):
             raise
         if spec.checks_env:
             self._check_finite(episodes)
-        if self.callbacks.listens_to(SAMPLE_EVENT):
+        if self._hears_samples:
             player.activity.doing(SAMPLE_EVENT)
-        with player.timing_callbacks():
-            self._fire_sample_end(episodes)
-        self._player.notice_tasks()
+            with player.timing_callbacks():
+                self._fire_sample_end(episodes)
+        player.notice_tasks()
         return episodes
 
     # ---- telling, ending

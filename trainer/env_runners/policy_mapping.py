@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.component_paths import nearest
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import listed
 from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError
@@ -247,7 +247,8 @@ class PolicyMapping:
             )
         raise ConfigError(
             f"policy_mapping_fn gives agent {agent!r} the module {module_id!r:.80}, and there are "
-            f"{', '.join(self.module_ids)}{nearest(str(module_id), list(self.module_ids))}. Give "
+            f"{', '.join(self.module_ids)}{did_you_mean(module_id, self.module_ids, IN_BRACKETS)}."
+            " Give "
             "one of these, or name it in multi_agent(policies=…)."
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trainer.connectors import PreviousSteps
-from trainer.env_runners.acting import ActionSource, Where
+from trainer.env_runners.acting import ActionSource, ValuingSource, Where
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.episodes import SingleAgentEpisode
@@ -96,5 +96,8 @@ def _episode_of(slot: EnvSlot) -> SingleAgentEpisode:
 
 def action_source(module: RLModule, spec: EnvRunnerSpec, *, where: Where) -> ActionSource:
     """Where the actions of a module come from."""
-    source = RememberingSource if module.is_stateful() else ActionSource
+    if module.is_stateful():
+        return RememberingSource(module, spec, where=where)
+    is_valued = module.gives_values and not spec.in_evaluation
+    source = ValuingSource if is_valued else ActionSource
     return source(module, spec, where=where)

@@ -184,6 +184,9 @@ _MOST_TEXTS: Final = 20
 """Messages per answer: an env that fails all the time tells the same again and again."""
 
 
+_NO_RESTARTS: Final = EnvRestarts()
+
+
 class SubEnvRepair:
     """Repairs the sub-envs of one runner.
 
@@ -226,6 +229,9 @@ class SubEnvRepair:
 
     def take_report(self) -> EnvRestarts:
         """What was done since this was last called; a request has been answered then."""
+        if not (self._num_restarts or self._texts or self._num_episodes_lost):
+            self.forget_failures()
+            return _NO_RESTARTS
         report = EnvRestarts(
             self._num_restarts,
             self._num_episodes_lost,

@@ -198,6 +198,7 @@ class Rewrite:
         """Writes the changes into the chunk; `get_return()` stays what the env paid."""
         if self.observations is not None:
             chunk.set_observations(new_data=self.observations)
+            chunk.extra_model_outputs.pop(VF_PREDS, None)  # those of the observations before
         if self.infos is not None:
             chunk.infos.set(self.infos, slice(1, len(chunk) + 1))
         if self.actions is not None:

@@ -344,13 +344,15 @@ class VectorPlayer(SingleAgentPlayer):
         self._inference_s += acted_at - begun_at
         self._stepping_s += now - acted_at
         ended = np.flatnonzero(step.ended & recording.is_running).tolist()
+        resets_at_once = whole.resets_at_once
         for index in ended:
-            self._end_in_columns(recording, index, step)
+            if resets_at_once or self.slots[index].episode is not None:
+                self._end_in_columns(recording, index, step)
         for index in ended:  # all have ended before a callback may raise
             self._tell_end(recording, samples, index, step)
-            if whole.resets_at_once:
+            if resets_at_once:
                 self._begin_in_columns(recording, index)
-        if recording.num_running < len(self.slots) and not whole.resets_at_once:
+        if not resets_at_once and recording.num_running < len(self.slots):
             for index in np.flatnonzero(whole.fresh & ~recording.is_running).tolist():
                 self._begin_in_columns(recording, index)
 
@@ -425,21 +427,22 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _finish_unseen(self, recording: ColumnRecording, samples: list[list[Any]]) -> None:
         """Makes objects and records of the episodes that were not seen."""
+        if not recording.unseen:
+            return
         rewards, module_id = recording.fragment.rewards, self._spec.module_specs.only_id
+        add = self.finished.add
         for unseen in recording.unseen:
-            place = unseen.place
+            sub_env, _, begin, stop = unseen.place
             episode = self._seen(recording, unseen)
-            samples[place.sub_env].append(episode)
-            record = EpisodeRecord(
-                id_=episode.id_,
-                episode_return=rounded_sum(
-                    rewards[place.sub_env, place.begin : place.stop].tolist()
-                ),
-                length=place.stop - place.begin,
+            samples[sub_env].append(episode)
+            record = EpisodeRecord.of_plain(
+                episode.id_,
+                episode_return=rounded_sum(rewards[sub_env, begin:stop].tolist()),
+                length=stop - begin,
                 duration_s=unseen.elapsed_s,
                 module_id=module_id,
             )
-            self.finished.add(place.sub_env, unseen.number, record)
+            add(sub_env, unseen.number, record)
         recording.unseen.clear()
 
     def _seen(self, recording: ColumnRecording, unseen: UnseenEpisode) -> FragmentEpisode:

@@ -78,15 +78,15 @@ class CopiedAgents(MultiAgentEnv):
         terminateds: dict[AgentId, bool] = {}
         truncateds: dict[AgentId, bool] = {}
         infos: dict[AgentId, Any] = {}
+        envs, ended = self.envs, self._ended
         for agent, action in actions.items():
-            if agent in self._ended:
+            if agent in ended:
                 continue
-            seen[agent], rewards[agent], terminated, truncated, infos[agent] = self.envs[
-                agent
-            ].step(action)
+            answer = envs[agent].step(action)
+            seen[agent], rewards[agent], terminated, truncated, infos[agent] = answer
             terminateds[agent], truncateds[agent] = terminated, truncated
             if terminated or truncated:
-                self._ended.add(agent)
+                ended.add(agent)
                 self.agents = [each for each in self.possible_agents if each not in self._ended]
         return seen, rewards, terminateds, truncateds, infos
 

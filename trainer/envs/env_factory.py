@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import functools
 import importlib
 import inspect
@@ -24,6 +23,7 @@ from gymnasium.vector.utils import batch_space
 from callbacks.packing import module_not_importable
 from checkpoints.arguments import checked_methods, instance, takes
 from checkpoints.moved_names import current_class
+from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.episodes.episode_state import copied_containers
@@ -506,8 +506,7 @@ def _creator_in_module(module_name: str, name: str) -> Callable[[EnvContext], An
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     found = getattr(module, name, None)
     if not callable(found):
-        near = difflib.get_close_matches(name, [*gymnasium.registry, *vars(module)], n=3)
-        hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+        hint = did_you_mean(name, [*gymnasium.registry, *vars(module)], most=3)
         raise EnvCreationError(
             f"env='{module_name}:{name}': {module_name!r} neither registers {name!r} nor holds "
             f"it.{hint} {_ACCEPTED}"
@@ -536,8 +535,7 @@ def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
             ) from error
         return found  # type: ignore[no-any-return]
     known = [*registered_names(), *gymnasium.registry]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    hint = did_you_mean(name, known, most=3)
     raise EnvCreationError(f"env={name!r} is not known.{hint} {_ACCEPTED}") from gym_error
 
 

@@ -88,17 +88,18 @@ class AnswerChecks:
         copied = self._copied
         return {agent: copied(value) for agent, value in by_agent.items()}
 
-    def step(self, answer: Any, *, env_t: int) -> Answer:
+    def step(self, answer: Any, episode: MultiAgentEpisode) -> Answer:
         """The five dicts that `step` returned, copied.
 
         Args:
             answer: what it returned.
-            env_t: the env step that it led to, for messages.
+            episode: that it belongs to; says the env step, for messages.
 
         Raises:
             EnvContractError: it returned something else, or an observation lies outside its space.
         """
         if not (isinstance(answer, tuple) and len(answer) == 5):
+            env_t = episode.env_t + 1
             raise EnvContractError(
                 f"step() of env {self.name!r} returned {described_answer(answer)} at env step "
                 f"{env_t}; expected the tuple (observations, rewards, terminateds, truncateds, "
@@ -110,10 +111,11 @@ class AnswerChecks:
             and type(terminateds) is type(truncateds) is dict
         ):
             observations, rewards, terminateds, truncateds, infos = (
-                self._own_dict(part, label, "step()", env_t)
+                self._own_dict(part, label, "step()", episode.env_t + 1)
                 for part, label in zip(answer, _STEP_PARTS, strict=True)
             )
         if self._looks:
+            env_t = episode.env_t + 1
             self._look(observations, f"at env step {env_t}")
             self._look_at_flags(terminateds, "terminateds", env_t)
             self._look_at_flags(truncateds, "truncateds", env_t)

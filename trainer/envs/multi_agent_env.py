@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import gymnasium
 
-from trainer.agent_ids import canonical_order, listed, nearest_agent, same_texts, why_no_agent_id
+from checkpoints.nearest_names import did_you_mean
+from trainer.agent_ids import canonical_order, listed, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError
 from trainer.types import AgentId
 
@@ -280,7 +281,7 @@ def _asked(env: Any, method: str, agent: AgentId, name: str) -> gymnasium.Space[
 
 def unknown_agent(agent: Any, agents: EnvAgents, *, where: str) -> EnvContractError:
     """The error that an env speaks of an agent that it does not have."""
-    near = nearest_agent(agent, agents.ids)
+    near = did_you_mean(agent, agents.ids, similarity=0.5)
     return EnvContractError(
         f"There is no agent {agent!r:.80} in {where}: the possible agents are "
         f"{listed(agents.ids)}.{near} List every agent that can ever appear in `possible_agents`."

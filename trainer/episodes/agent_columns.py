@@ -7,13 +7,13 @@ its next observation. An open row is the newest row in both ways of counting.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
 
-from trainer.agent_ids import canonical_order, listed, nearest_agent
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
+from trainer.agent_ids import canonical_order, listed
 from trainer.episodes import nested
 from trainer.episodes.agent_ledger import AgentLedger, AgentLine
 from trainer.episodes.lookback_buffer import (
@@ -122,7 +122,8 @@ class AgentColumns:
         if own is None or isinstance(agent, bool):
             raise EpisodeError(
                 f"There is no agent {agent!r:.80} in episode {self._ledger.id_!r}; it has "
-                f"{listed(known)}.{nearest_agent(agent, known)} Name agents as the env does."
+                f"{listed(known)}.{did_you_mean(agent, known, similarity=0.5)}"
+                " Name agents as the env does."
             )
         return own
 
@@ -172,8 +173,7 @@ class AgentColumns:
             answers = {name: self.read("outputs", question, key=name) for name in names}
             return _by_agent(answers, is_list=question.return_list)
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            hint = did_you_mean(key, names, IN_BRACKETS)
             raise UnknownOutputError(
                 f"No agent of episode {self._ledger.id_!r} has an extra output {key!r}{hint}. "
                 f"There are {names}. Outputs appear with the first action that brings them."

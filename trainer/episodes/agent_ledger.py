@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
+from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import (
     ALL_AGENTS,
     COMMON_INFOS,
     AgentIds,
     canonical_order,
     listed,
-    nearest_agent,
     plain_id,
     why_no_agent_id,
 )
@@ -91,7 +91,7 @@ class AgentLine:
         open: what it did since its newest observation; None if it owes an action, or has ended.
     """
 
-    __slots__ = ("clock", "episode", "open")
+    __slots__ = ("_name", "_record", "clock", "episode", "open")
 
     def __init__(
         self, episode: SingleAgentEpisode, clock: list[int], open_row: OpenRow | None = None
@@ -99,6 +99,8 @@ class AgentLine:
         self.episode = episode
         self.clock = clock
         self.open = open_row
+        self._name = ""  # of the only extra output, as soon as there is one
+        self._record: Callable[..., None] | None = None
 
     def shown_at(self, env_t_started: int) -> list[int]:
         """The env step at which each observation is shown in this chunk.
@@ -116,18 +118,29 @@ class AgentLine:
         columns = self.episode.extra_model_outputs
         return (outputs or _NO_OUTPUTS).keys() == columns.keys() or not len(self.episode.rewards)
 
-    def adder(self, outputs: Mapping[str, Any] | None) -> Callable[..., None] | None:
+    def adder(self, outputs: Mapping[str, Any] | None) -> tuple[Callable[..., None] | None, Any]:
         """What adds a row with these extra outputs to `episode`; None if they do not fit.
 
-        It takes observation, action, reward, info, two flags and the outputs.
+        It takes observation, action, reward and info, and as last what comes with it here.
         """
         episode = self.episode
-        if outputs and outputs.keys() == episode.extra_model_outputs.keys() and episode.is_growing:
-            return episode.append_step  # looked at: nothing of `add_env_step` is needed any more
-        return self._add_with_checks if self.takes(outputs) else None
+        columns = episode.extra_model_outputs
+        if outputs and episode.is_growing and outputs.keys() == columns.keys():
+            # Looked at: nothing of `add_env_step` is needed any more.
+            if self._record is not None:
+                return self._record, outputs[self._name]
+            if len(columns) == 1:
+                (self._name,) = columns
+                self._record = episode.step_recorder(self._name)
+            return self._append, outputs
+        return (self._add_with_checks if self.takes(outputs) else None), outputs
 
-    def _add_with_checks(self, *row: Any) -> None:
-        observation, action, reward, info, _, _, outputs = row
+    def _append(self, observation: Any, action: Any, reward: Any, info: Any, outputs: Any) -> None:
+        self.episode.append_step(observation, action, reward, info, False, False, outputs)
+
+    def _add_with_checks(
+        self, observation: Any, action: Any, reward: Any, info: Any, outputs: Any
+    ) -> None:
         self.episode.add_env_step(observation, action, reward, info, extra_model_outputs=outputs)
 
     def add_row(
@@ -298,7 +311,7 @@ class AgentLedger:
         if self.possible is None:
             problem = f"{why_no_agent_id(plain_id(agent))}. Give every agent an id of its own."
         else:
-            near = nearest_agent(agent, self.possible)
+            near = did_you_mean(agent, self.possible, similarity=0.5)
             problem = (
                 f"the possible agents are {listed(self.possible)}.{near} List every agent that can "
                 "ever appear in `possible_agents`."
@@ -455,18 +468,19 @@ class AgentLedger:
         rows = []
         try:
             for agent, line in owing:
-                reward, given = rewards[agent], outputs.get(agent)
-                add = line.adder(given)
+                reward = rewards[agent]
+                add, given = line.adder(outputs.get(agent))
                 if add is None or not (type(reward) is float or is_number(reward)):
                     return False
-                row = observations[agent], actions[agent], reward, infos.get(agent)
-                rows.append((line.clock, add, row, given))
+                info = infos.get(agent)
+                info = {} if info is None else info
+                rows.append((line, add, observations[agent], actions[agent], reward, info, given))
         except KeyError:
             return False
         self.env_t = t = self.env_t + 1
-        for clock, add, row, given in rows:
-            add(*row, False, False, given)
-            clock.append(t)
+        for line, add, observation, action, reward, info, given in rows:
+            add(observation, action, reward, info, given)
+            line.clock.append(t)
         self.recent = self.recent[1], dict(rewards)
         self.num_empty_steps = 0
         if flags:

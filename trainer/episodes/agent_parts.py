@@ -122,7 +122,8 @@ def is_to_learn_from(chunk: SingleAgentEpisode) -> bool:
 
     `infos[agent]["training_enabled"] = False` keeps those of a chunk out; RLlib's name.
     """
-    return not len(chunk) or chunk.get_infos(-1).get("training_enabled") is not False
+    # Straight from the column, which is a list in every form: asked of every chunk that is played.
+    return not len(chunk) or chunk.infos.data[-1].get("training_enabled") is not False
 
 
 # Joining.

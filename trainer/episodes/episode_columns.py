@@ -26,7 +26,6 @@ was cut, and what a rewrite added can be taken off again without a trace.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Final, TypeVar
@@ -34,6 +33,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from checkpoints.arguments import shown
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.episodes import nested
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer, LookbackBuffer
 from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
@@ -549,8 +549,7 @@ class EpisodeColumns:
             return self.extra_model_outputs[key]
         except (KeyError, TypeError) as cause:  # TypeError: what cannot be a key
             known = sorted(self.extra_model_outputs)
-            nearest = difflib.get_close_matches(str(key), known, n=1)
-            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            hint = did_you_mean(key, known, IN_BRACKETS)
             raise UnknownOutputError(
                 f"This episode has no extra output {key!r}{hint}. It has {known}. Outputs appear "
                 "with the first step that brings them, or through `set_extra_model_outputs` with "

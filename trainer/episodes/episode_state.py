@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from checkpoints import state_shapes as shapes
 from checkpoints.arguments import shown
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    anything,
-    count,
-    fields,
-    list_of,
-    number,
-    of_type,
-    one_of,
-)
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTIONS,
@@ -84,28 +73,31 @@ _COLUMNS: Final = (
     "earlier_return",
 )
 
-_ROWS: Final = of_type(list, tuple, dict, np.ndarray, name="rows")
+_ROWS: Final = shapes.of_type(list, tuple, dict, np.ndarray, name="rows")
 
-EPISODE_STATE: Final = fields(
+EPISODE_STATE: Final = shapes.fields(
     {
-        "id_": TEXT,
-        "agent_id": one_of(TEXT, of_type(int), NOTHING),
-        "module_id": one_of(TEXT, NOTHING),
-        "multi_agent_episode_id": one_of(TEXT, NOTHING),
-        "t_started": count,
-        "t": count,
-        "is_terminated": FLAG,
-        "is_truncated": FLAG,
-        **{name: of_type(dict) for name in USER_DATA},
-        "lookback": count,
+        "id_": shapes.TEXT,
+        "agent_id": shapes.one_of(shapes.TEXT, shapes.of_type(int), shapes.NOTHING),
+        "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "multi_agent_episode_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "t_started": shapes.count,
+        "t": shapes.count,
+        "is_terminated": shapes.FLAG,
+        "is_truncated": shapes.FLAG,
+        **{name: shapes.of_type(dict) for name in USER_DATA},
+        "lookback": shapes.count,
         "observations": _ROWS,
-        "infos": one_of(of_type(list), NOTHING),
+        "infos": shapes.one_of(shapes.of_type(list), shapes.NOTHING),
         "actions": _ROWS,
         "rewards": _ROWS,
-        "earlier_return": of_type(list),
-        "extra_model_outputs": of_type(dict),
+        "earlier_return": shapes.of_type(list),
+        "extra_model_outputs": shapes.of_type(dict),
     },
-    optional={**dict.fromkeys(_CHANGES, one_of(list_of(number), NOTHING)), "task": anything},
+    optional={
+        **dict.fromkeys(_CHANGES, shapes.one_of(shapes.list_of(shapes.number), shapes.NOTHING)),
+        "task": shapes.anything,
+    },
 )
 """What a state looks like; whether its columns fit together is seen when an episode is made."""
 
@@ -144,9 +136,14 @@ def copied_state(state: State) -> State:
             f"The state of an episode lacks {missing}; it has {sorted(state)}. Without them it "
             "cannot be continued. Pass what `episode.get_state()` returned."
         )
+    return copied_parts(state)
+
+
+def copied_parts(state: State) -> State:
+    """`copied_state` of a state that lacks nothing."""
     copied = {name: state[name] for name in (*_ATTRIBUTES, "lookback")}
     for name in USER_DATA:
-        copied[name] = copied_containers(state[name])
+        copied[name] = copied_containers(state[name]) if state[name] else {}
     for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
         copied[name] = copied_data(state[name])
     for name in _CHANGES:

@@ -244,10 +244,14 @@ class FragmentEpisode(SingleAgentEpisode):
             attributes: its id, its end, how long it took (`elapsed_s`), who plays it.
         """
         episode = cls.__new__(cls)
-        episode.__dict__.update(_BEGINNING, **attributes)
-        episode.__dict__.update(
-            t=place.stop - place.begin, _fragment=fragment, _place=place, _spaces=spaces
-        )
+        episode.__dict__ = {
+            **_BEGINNING,
+            **attributes,
+            "t": place.stop - place.begin,
+            "_fragment": fragment,
+            "_place": place,
+            "_spaces": spaces,
+        }
         return episode
 
     def __getattr__(self, name: str) -> Any:

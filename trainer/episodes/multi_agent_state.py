@@ -13,20 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import CheckpointMismatchError
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    ShapeCheck,
-    anything,
-    check_shape,
-    count,
-    fields,
-    list_of,
-    number,
-    of_type,
-    one_of,
-)
+from checkpoints import state_shapes as shapes
 from trainer.agent_ids import canonical_order
 from trainer.episodes.agent_ledger import AgentEnd, AgentLedger, AgentLine, OpenRow
 from trainer.episodes.episode_state import (
@@ -39,14 +26,14 @@ from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import AgentId, ModuleId, State
 
-_ID: Final = one_of(TEXT, of_type(int))
-_STEP: Final = of_type(int)
-_CLOCK: Final = of_type(np.ndarray)
-_PARTS: Final = list_of(number)
+_ID: Final = shapes.one_of(shapes.TEXT, shapes.of_type(int))
+_STEP: Final = shapes.of_type(int)
+_CLOCK: Final = shapes.of_type(np.ndarray)
+_PARTS: Final = shapes.list_of(shapes.number)
 
 
-def _pairs(value: ShapeCheck) -> ShapeCheck:
-    return list_of(fields({"agent": _ID, "value": value}))
+def _pairs(value: shapes.ShapeCheck) -> shapes.ShapeCheck:
+    return shapes.list_of(shapes.fields({"agent": _ID, "value": value}))
 
 
 _ACCOUNTS: Final = ("before", "late", "late_earlier", "rounding", "rounding_earlier", "gone")
@@ -57,44 +44,44 @@ _COUNTS: Final = (
     "num_empty_steps",
 )
 
-_OPEN_ROW: Final = fields(
-    {"env_t": _STEP, "action": anything, "parts": _PARTS, "outputs": of_type(dict)}
+_OPEN_ROW: Final = shapes.fields(
+    {"env_t": _STEP, "action": shapes.anything, "parts": _PARTS, "outputs": shapes.of_type(dict)}
 )
-_LINE: Final = fields(
-    {"clock": _CLOCK, "episode": EPISODE_STATE, "open": one_of(_OPEN_ROW, NOTHING)}
+_LINE: Final = shapes.fields(
+    {"clock": _CLOCK, "episode": EPISODE_STATE, "open": shapes.one_of(_OPEN_ROW, shapes.NOTHING)}
 )
-_END: Final = fields(
-    {"env_t": _STEP, "terminated": FLAG, "truncated": FLAG, "appeared": FLAG},
-    optional={"steps": count},  # which states of earlier versions lack
+_END: Final = shapes.fields(
+    {"env_t": _STEP, "terminated": shapes.FLAG, "truncated": shapes.FLAG, "appeared": shapes.FLAG},
+    optional={"steps": shapes.count},  # which states of earlier versions lack
 )
 
-LEDGER_STATE: Final[Mapping[str, ShapeCheck]] = {
-    "id_": TEXT,
-    "possible": one_of(list_of(_ID), NOTHING),
-    "rewards_after_end": TEXT,
-    "modules": _pairs(TEXT),
-    "episode_ids": _pairs(TEXT),
+LEDGER_STATE: Final[Mapping[str, shapes.ShapeCheck]] = {
+    "id_": shapes.TEXT,
+    "possible": shapes.one_of(shapes.list_of(_ID), shapes.NOTHING),
+    "rewards_after_end": shapes.TEXT,
+    "modules": _pairs(shapes.TEXT),
+    "episode_ids": _pairs(shapes.TEXT),
     "env_t_started": _STEP,
     "env_t": _STEP,
-    "lookback": count,
-    "is_reset": FLAG,
-    "is_terminated": FLAG,
-    "is_truncated": FLAG,
+    "lookback": shapes.count,
+    "is_reset": shapes.FLAG,
+    "is_terminated": shapes.FLAG,
+    "is_truncated": shapes.FLAG,
     "lines": _pairs(_LINE),
     "ends": _pairs(_END),
     "appeared": _pairs(_STEP),
-    "infos": list_of(fields({"env_t": _STEP, "value": _pairs(anything)})),
+    "infos": shapes.list_of(shapes.fields({"env_t": _STEP, "value": _pairs(shapes.anything)})),
     **dict.fromkeys(_ACCOUNTS, _pairs(_PARTS)),
-    "gone_change": one_of(_PARTS, NOTHING),
-    "recent": list_of(_pairs(anything), length=2),
-    **dict.fromkeys(_COUNTS, count),
+    "gone_change": shapes.one_of(_PARTS, shapes.NOTHING),
+    "recent": shapes.list_of(_pairs(shapes.anything), length=2),
+    **dict.fromkeys(_COUNTS, shapes.count),
 }
 """What the state of a ledger looks like."""
 
-_OWN_STATE: Final[Mapping[str, ShapeCheck]] = {
-    **{name: of_type(dict) for name in USER_DATA},
-    "number": one_of(of_type(int), NOTHING),
-    "task": anything,
+_OWN_STATE: Final[Mapping[str, shapes.ShapeCheck]] = {
+    **{name: shapes.of_type(dict) for name in USER_DATA},
+    "number": shapes.one_of(shapes.of_type(int), shapes.NOTHING),
+    "task": shapes.anything,
 }
 """What `MultiAgentEpisode` adds to it."""
 
@@ -169,7 +156,7 @@ def check_state(state: Any) -> None:
             fit; names the place.
     """
     try:
-        check_shape(state, fields({**LEDGER_STATE, **_OWN_STATE}))
+        shapes.check_shape(state, shapes.fields({**LEDGER_STATE, **_OWN_STATE}))
     except CheckpointMismatchError as cause:
         raise _refused(str(cause)) from cause
     problem = _why_not_fitting(state)

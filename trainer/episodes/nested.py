@@ -268,20 +268,3 @@ def copied_info(info: Any) -> Any:
         return copied(info)
     except RecursionError:  # it holds itself
         return copy.copy(info)
-
-
-def is_same(left: Any, right: Any) -> bool:
-    """Whether two observations are the same bit for bit; containers are compared part by part."""
-    if left is None or right is None:
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
-    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
-        return len(left) == len(right) and all(
-            is_same(a, b) for a, b in zip(left, right, strict=True)
-        )
-    a, b = np.asarray(left), np.asarray(right)
-    if a.dtype == object or b.dtype == object:
-        return type(left) is type(right) and bool(np.all(left == right))
-    # Bytes and not values: NaN equals NaN here, and 0.0 differs from -0.0.
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

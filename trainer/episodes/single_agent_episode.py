@@ -1,7 +1,6 @@
-"""How an episode grows, step by step, until it is done; the hot path of sampling.
+"""`SingleAgentEpisode`: grows step by step until it is done, is cut, sliced, joined and saved.
 
-What becomes of a chunk afterwards (cutting, slicing, joining, state) is in
-`single_agent_episode.py`.
+Growing is on the hot path of sampling. The columns and their getters are in `episode_columns.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from trainer.episodes.episode_state import (
     MOVED_BY_CUT,
     USER_DATA,
     append_columns,
+    copied_parts,
     copied_state,
     data_rows,
     deep_copied,
@@ -286,13 +286,15 @@ class SingleAgentEpisode(EpisodeColumns):
         return successor
 
     def _empty_part(self, *, t_started: int) -> SingleAgentEpisode:
-        part = SingleAgentEpisode(
-            self.id_,
-            t_started=t_started,
-            agent_id=self.agent_id,
-            module_id=self.module_id,
-            multi_agent_episode_id=self.multi_agent_episode_id,
-        )
+        # Not by way of `__init__`, which takes as long as all the rest of a cut.
+        part = object.__new__(SingleAgentEpisode)
+        part.id_ = self.id_
+        part.agent_id, part.module_id = self.agent_id, self.module_id
+        part.multi_agent_episode_id = self.multi_agent_episode_id
+        part.is_terminated = part.is_truncated = False
+        part._start_empty_user_data()
+        part.stopwatch = Stopwatch()
+        part.t = part.t_started = t_started
         part.task = self.task
         part._player, part.env_id = self._player, self.env_id
         return part
@@ -383,7 +385,7 @@ class SingleAgentEpisode(EpisodeColumns):
 
         It is plain data if users put plain data in.
         """
-        return copied_state(shared_state(self))
+        return copied_parts(shared_state(self))
 
     @classmethod
     def from_state(

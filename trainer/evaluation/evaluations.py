@@ -20,21 +20,8 @@ from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
 from checkpoints import StateError, check_shape, encode, state_array
+from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    ShapeCheck,
-    anything,
-    count,
-    fields,
-    like,
-    list_of,
-    number,
-    of_type,
-    one_of,
-)
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
@@ -474,49 +461,54 @@ def _first(pair: tuple[int, Any]) -> int:
 #
 # What the saved state of evaluation looks like, to be compared before it is taken.
 
-_TASKS_OF_A_SLOT: Final = fields(
+_TASKS_OF_A_SLOT: Final = shapes.fields(
     {
-        "episode_number": count,
-        "env_seed": NOTHING,
-        "actions": list_of(anything),
-        "observation": NOTHING,
-        "episode": NOTHING,
-        "earlier_chunks": list_of(anything),
+        "episode_number": shapes.count,
+        "env_seed": shapes.NOTHING,
+        "actions": shapes.list_of(shapes.anything),
+        "observation": shapes.NOTHING,
+        "episode": shapes.NOTHING,
+        "earlier_chunks": shapes.list_of(shapes.anything),
     },
-    optional={"tasks": list_of(of_type(list)), "env_state": anything},
+    optional={"tasks": shapes.list_of(shapes.of_type(list)), "env_state": shapes.anything},
 )
 
 
 # Reported metrics, perhaps made by a function of users: nothing is computed from them.
-_LAST: Final = of_type(dict)
+_LAST: Final = shapes.of_type(dict)
 
 # Restoring may change whether rewards are clipped, so they need not be like those of now.
-_REWARDS: Final = fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)})
+_REWARDS: Final = shapes.fields(
+    {
+        "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
+        "factor": shapes.one_of(shapes.number, shapes.NOTHING),
+    }
+)
 
-_EVALUATOR: Final = fields(
-    {"num_evaluations": count, "callbacks": CALLBACK_STATES},
+_EVALUATOR: Final = shapes.fields(
+    {"num_evaluations": shapes.count, "callbacks": CALLBACK_STATES},
     optional={
-        "num_left_out": count,
+        "num_left_out": shapes.count,
         "metrics": LOGGER_STATE,
-        "slots": list_of(_TASKS_OF_A_SLOT),
-        "told_modules": list_of(TEXT),
+        "slots": shapes.list_of(_TASKS_OF_A_SLOT),
+        "told_modules": shapes.list_of(shapes.TEXT),
     },
 )
 
 
-def _module_weights_like(weights: ModuleWeights) -> dict[str, ShapeCheck]:
+def _module_weights_like(weights: ModuleWeights) -> dict[str, shapes.ShapeCheck]:
     state = weights.to_state(state_array)
-    parts = {name: like(part) for name, part in state.items()}
-    return {**parts, "exploration": anything}  # a strategy's own, of any kind
+    parts = {name: shapes.like(part) for name, part in state.items()}
+    return {**parts, "exploration": shapes.anything}  # a strategy's own, of any kind
 
 
-def _normalization_like(normalization: Normalization) -> ShapeCheck:
+def _normalization_like(normalization: Normalization) -> shapes.ShapeCheck:
     of_now = _normalization_state(normalization)
-    observations = {name: like(of_now[name]) for name in of_now if name == "observations"}
-    return fields(observations, optional={"rewards": _REWARDS})
+    observations = {name: shapes.like(of_now[name]) for name in of_now if name == "observations"}
+    return shapes.fields(observations, optional={"rewards": _REWARDS})
 
 
-def subject_state(subject: Subject) -> ShapeCheck:
+def subject_state(subject: Subject) -> shapes.ShapeCheck:
     """The check for the state of another subject, of the same modules.
 
     Args:
@@ -524,17 +516,26 @@ def subject_state(subject: Subject) -> ShapeCheck:
     """
     ids = subject.weights.modules.ids
     modules = subject.weights.modules.map(_module_weights_like)
-    rest = {"timestep": count}
-    weights = fields(
-        {**(modules.only if len(ids) == 1 else {"modules": fields(modules.map(fields))}), **rest},
-        optional={"connectors": of_type(dict)},
+    rest = {"timestep": shapes.count}
+    weights = shapes.fields(
+        {
+            **(
+                modules.only
+                if len(ids) == 1
+                else {"modules": shapes.fields(modules.map(shapes.fields))}
+            ),
+            **rest,
+        },
+        optional={"connectors": shapes.of_type(dict)},
     )
     in_force = subject.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
-    return fields({"iteration": count, "weights": weights, "normalization": normalization})
+    return shapes.fields(
+        {"iteration": shapes.count, "weights": weights, "normalization": normalization}
+    )
 
 
-def evaluation_state(subject: Subject) -> ShapeCheck:
+def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
     """The check for the component `evaluation`; states of earlier releases lack what is optional.
 
     Args:
@@ -542,17 +543,17 @@ def evaluation_state(subject: Subject) -> ShapeCheck:
     """
     # Of modules that there may not be any more; what does not fit is refused when it is made.
     of_others = {
-        "iteration": count,
-        "weights": of_type(dict),
-        "normalization": of_type(dict),
+        "iteration": shapes.count,
+        "weights": shapes.of_type(dict),
+        "normalization": shapes.of_type(dict),
         "table": TABLE_RECORD,
     }
-    return fields(
+    return shapes.fields(
         {"evaluator": _EVALUATOR, "last": _LAST},
         optional={
-            "reported_at": one_of(count, NOTHING),
-            "running_of": one_of(count, NOTHING),
-            "running": one_of(subject_state(subject), fields(of_others)),
+            "reported_at": shapes.one_of(shapes.count, shapes.NOTHING),
+            "running_of": shapes.one_of(shapes.count, shapes.NOTHING),
+            "running": shapes.one_of(subject_state(subject), shapes.fields(of_others)),
         },
     )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -18,10 +17,12 @@ from gymnasium import spaces
 
 from checkpoints import check_shape, like
 from checkpoints.arguments import checked_arguments
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.nn import ActionDistribution
 from trainer.nn.distributions import from_uniform, uniform_width
+from trainer.nn.optimizers import on_lines
 from trainer.seeding import NoiseKind
 from trainer.types import Array, State
 
@@ -30,20 +31,6 @@ from trainer.types import Array, State
 # Schedules by RLlib's names: values as pure functions of the timestep.
 # `trainer.nn.optimizers.Schedule` is the one that optimisers use; these are what users write in
 # an `exploration_config`, as objects or as `{"type": "PiecewiseSchedule", ...}`.
-
-# ---- nearest name
-#
-# The nearest valid spelling of an unknown name.
-
-
-def hint(name: str, candidates: Iterable[str]) -> str:
-    """The words " Did you mean …?", or nothing if no candidate is similar."""
-    lowered = {candidate.lower(): candidate for candidate in sorted(candidates)}
-    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-    return f" Did you mean {lowered[matches[0]]!r}?" if matches else ""
-
-
-# ---- schedules
 
 
 class ExplorationSchedule(ABC):
@@ -163,13 +150,10 @@ class PiecewiseSchedule(ExplorationSchedule):
 
     def value(self, t: float) -> float:
         """See the class."""
-        points = self.endpoints
-        for (start, first), (stop, second) in pairwise(points):
-            if start <= t < stop:
-                return first + (t - start) / (stop - start) * (second - first)
-        if self.outside_value is not None:
+        steps, values = zip(*self.endpoints, strict=True)
+        if self.outside_value is not None and not steps[0] <= t < steps[-1]:
             return self.outside_value
-        return points[0][1] if t < points[0][0] else points[-1][1]
+        return values[0] if t < steps[0] else on_lines(steps, values, t)
 
 
 SCHEDULES: Final[Mapping[str, type[ExplorationSchedule]]] = MappingProxyType(
@@ -227,7 +211,7 @@ def _from_config(config: Mapping[str, Any], *, name: str) -> ExplorationSchedule
     short = kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
     if short not in SCHEDULES:
         raise UnknownSettingError(
-            f"`{name}`: there is no schedule {kind!r}.{hint(short, SCHEDULES)} Give one of "
+            f"`{name}`: there is no schedule {kind!r}.{did_you_mean(short, SCHEDULES)} Give one of "
             f"{', '.join(SCHEDULES)}."
         )
     chosen = SCHEDULES[short]
@@ -240,7 +224,8 @@ def _from_config(config: Mapping[str, Any], *, name: str) -> ExplorationSchedule
     unknown = [key for key in given if key not in known]
     if unknown:
         raise UnknownSettingError(
-            f"`{name}`: {short} has no argument {unknown[0]!r}.{hint(unknown[0], known)} It takes "
+            f"`{name}`: {short} has no argument {unknown[0]!r}.{did_you_mean(unknown[0], known)}"
+            " It takes "
             f"{', '.join(known)}."
         )
     return chosen(**given)

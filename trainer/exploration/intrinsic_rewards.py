@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from checkpoints import check_shape, like
 from checkpoints.arguments import checked_methods
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import ShapeCheck, anything, array, fields, list_of, number
 from trainer.errors import ConfigError, ModuleError, UnknownSettingError
 from trainer.exploration.exploration import (
@@ -18,7 +19,6 @@ from trainer.exploration.exploration import (
     WithSubExploration,
     checked_count,
     checked_number,
-    hint,
 )
 from trainer.nn import (
     ACTIVATIONS,
@@ -57,7 +57,8 @@ def encoder_layers(config: Mapping[str, Any] | None, *, name: str, num_outputs: 
     for key in given:
         if key not in _CONFIG:
             raise UnknownSettingError(
-                f"`{name}` has no key {key!r}.{hint(key, _CONFIG)} It takes {', '.join(_CONFIG)}."
+                f"`{name}` has no key {key!r}.{did_you_mean(key, _CONFIG)}"
+                f" It takes {', '.join(_CONFIG)}."
             )
     chosen = {**_CONFIG, **given}
     layers = dense_layers(chosen["fcnet_hiddens"], chosen["fcnet_activation"], name=name)
@@ -76,7 +77,8 @@ def dense_layers(widths: Any, activation: Any, *, name: str) -> list[LayerSpec]:
         raise ConfigError(f"`{name}={widths!r}`: expected a list of widths > 0, such as [256].")
     if activation not in ACTIVATIONS:
         raise ConfigError(
-            f"`{name}`: there is no activation {activation!r}.{hint(str(activation), ACTIVATIONS)} "
+            f"`{name}`: there is no activation {activation!r}."
+            f"{did_you_mean(activation, ACTIVATIONS)} "
             f"Give one of {', '.join(ACTIVATIONS)}."
         )
     return [LayerSpec(width, activation) for width in widths]

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.moved_names import current_module
+from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import anything, fields, number
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
@@ -30,7 +31,6 @@ from trainer.exploration.exploration import (
     WithSubExploration,
     checked_count,
     checked_number,
-    hint,
     normal_numbers,
     numbers_for,
     schedule_or_ramp,
@@ -254,10 +254,22 @@ class EpsilonGreedy(Exploration):
         )
         self._uniform = UniformActions(action_space)
         self.noise_width = 1 + self._uniform.width
+        nothing: Array = np.zeros((1, *action_space.shape), np.int64)  # type: ignore[misc]
+        # Where nothing is masked, every action has the same: [1], for any number of rows.
+        self._likelihood: Array = np.exp(self._uniform.logp(nothing))
+        self._newest: tuple[int, Any, float] = (-1, None, 0.0)
 
     def epsilon(self, timestep: int) -> float:
         """ε at a timestep, in [0, 1]."""
         return min(1.0, max(0.0, self.epsilon_schedule.value(timestep)))
+
+    def _epsilon_at(self, timestep: int) -> float:
+        """The same; asked once for all steps of a request."""
+        known, schedule, epsilon = self._newest
+        if known != timestep or schedule is not self.epsilon_schedule:
+            epsilon = self.epsilon(timestep)
+            self._newest = timestep, self.epsilon_schedule, epsilon
+        return epsilon
 
     def get_exploration_action(
         self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
@@ -266,7 +278,7 @@ class EpsilonGreedy(Exploration):
         self.last_timestep = timestep
         best = action_distribution.deterministic_sample()
         noise = action_distribution.noise
-        is_random = noise[:, 0] < self.epsilon(timestep)
+        is_random = noise[:, 0] < self._epsilon_at(timestep)
         if not explore or not is_random.any():
             return best, None
         drawn = self._uniform.draw(noise[:, 1:], action_distribution.valid_parts())
@@ -275,11 +287,12 @@ class EpsilonGreedy(Exploration):
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
         """The log of ε/n, plus 1 - ε for the best action; see `Exploration.logp`."""
-        epsilon = self.epsilon(timestep)
+        epsilon = self._epsilon_at(timestep)
         is_best = actions == self.distribution.deterministic(inputs)
         if is_best.ndim > 1:
             is_best = np.logical_and.reduce(is_best, axis=1)
-        uniform = np.exp(self._uniform.logp(actions, valid_parts(inputs)))
+        valid = valid_parts(inputs)
+        uniform = self._likelihood if valid is None else np.exp(self._uniform.logp(actions, valid))
         share: Array = epsilon * uniform + (1.0 - epsilon) * is_best
         return np.log(np.maximum(share, _SMALLEST)).astype(np.float32, copy=False)
 
@@ -1001,7 +1014,8 @@ def _resolved(kind: Any) -> Any:
     if module and not module.startswith(_RLLIB):
         return _resolved(_imported(module, name, kind))
     raise UnknownSettingError(
-        f"exploration_config: there is no type {kind!r}.{hint(name, EXPLORATIONS)} Give one of "
+        f"exploration_config: there is no type {kind!r}.{did_you_mean(name, EXPLORATIONS)}"
+        " Give one of "
         f"{', '.join(EXPLORATIONS)}, a dotted path to a class, or the class itself."
     )
 
@@ -1052,7 +1066,7 @@ def _refuse_unknown(kind: Any, settings: Mapping[str, Any]) -> None:
         offered = sorted(set(known or ()) - _CONTEXT)
         raise UnknownSettingError(
             f"exploration_config: {name} has no argument {unknown[0]!r}."
-            f"{hint(unknown[0], offered)} It takes {', '.join(offered) or 'none'}."
+            f"{did_you_mean(unknown[0], offered)} It takes {', '.join(offered) or 'none'}."
         )
 
 

@@ -92,8 +92,11 @@ class RowBatching:
         return {}
 
     def values(self, module: RLModule, columns: Columns) -> Array:
-        """See `Batching.values`."""
-        return module.compute_values({OBS: columns.observations})
+        """See `Batching.values`; what was valued when acting is not computed again."""
+        if columns.vf_preds is None or not module.gives_values:
+            return module.compute_values({OBS: columns.observations})
+        last = module.compute_values({OBS: columns.last_obs})
+        return np.concatenate([columns.vf_preds, last])
 
     def num_minibatches(self, lengths: Array, num_rows: int, *, minibatch_size: int) -> int:
         """See `Batching.num_minibatches`."""

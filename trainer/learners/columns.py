@@ -33,6 +33,7 @@ from trainer.episodes.episode_columns import (
     TIMESTEPS,
     TRUNCATEDS,
     VALUE_TARGETS,
+    VF_PREDS,
 )
 from trainer.errors import EpisodeError
 from trainer.modules import RLModule
@@ -40,7 +41,7 @@ from trainer.types import Array, FloatArray
 
 # ---- columns
 
-_OWN = frozenset({ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS, STATE_IN})
+_OWN = frozenset({ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS, STATE_IN, VF_PREDS})
 """Extra outputs that learners know; all others belong to users."""
 
 
@@ -80,6 +81,8 @@ class Columns:
         given: of `advantages` and `value_targets`, the rows that callbacks decided on.
         extras: columns of users that all chunks have, [B, ...] each.
         state_in: of a network with memory: its state before each step, [B, ...]; else None.
+        vf_preds: what a network that values while it acts gave for the steps, float32 [B]; else
+            None.
         last_inputs: of `extras`, what such a network reads with the observation after each chunk,
             [C, ...] each.
     """
@@ -95,6 +98,7 @@ class Columns:
     given: Mapping[str, GivenRows] = field(default_factory=dict)
     extras: Mapping[str, Array] = field(default_factory=dict)
     state_in: Any = None
+    vf_preds: FloatArray | None = None
     last_inputs: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -171,6 +175,7 @@ def columns_from_episodes(
         given=_given_rows(chunks, lengths),
         extras=_extras(chunks),
         state_in=_states(chunks),
+        vf_preds=_values(chunks),
         last_inputs={} if previous is None else previous.after(chunks),
     )
 
@@ -182,19 +187,28 @@ def _states(chunks: Sequence[SingleAgentEpisode]) -> Any:
     return nested.concatenate(*[chunk.get_extra_model_outputs(STATE_IN) for chunk in chunks])
 
 
+def _values(chunks: Sequence[SingleAgentEpisode]) -> FloatArray | None:
+    """The values of all steps; None if some chunk does not say them."""
+    if not all(VF_PREDS in chunk.extra_model_outputs for chunk in chunks):
+        return None
+    return _extra_column(chunks, VF_PREDS)
+
+
 def _observations(
     chunks: Sequence[SingleAgentEpisode], encoder: ObservationEncoder, memory: RowMemory
 ) -> FloatArray:
     """The rows of all chunks in one piece of memory: images of a batch take 100 MB and more."""
     num_steps = sum(len(chunk) for chunk in chunks)
     rows = memory.rows(num_steps + len(chunks), encoder.size)
+    last = np.empty((len(chunks), encoder.size), np.float32)
     start = 0
     for number, chunk in enumerate(chunks):
-        encoded = encoder.encode(chunk.get_observations())
         stop = start + len(chunk)
-        rows[start:stop] = encoded[:-1]
-        rows[num_steps + number] = encoded[-1]
+        # The row behind a chunk's steps is the next chunk's: there for a moment only.
+        encoder.encode(chunk.get_observations(), out=rows[start : stop + 1])
+        last[number] = rows[stop]
         start = stop
+    rows[num_steps:] = last
     return rows
 
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -608,6 +608,39 @@ class ReplayUpdate:
     metrics: Callable[[], dict[str, Any]]
 
 
+class UpdateMetrics(Mapping[str, Any]):
+    """The metrics of an update; those that take time are computed when one of them is read.
+
+    An iteration of short rounds makes hundreds of updates and shows the last one.
+    """
+
+    def __init__(self, known: Mapping[str, Any], update: ReplayUpdate) -> None:
+        """Computes nothing.
+
+        Args:
+            known: metrics that cost nothing.
+            update: makes the others.
+        """
+        self._known = known
+        self._update = update
+        self._all: dict[str, Any] | None = None
+
+    def _computed(self) -> dict[str, Any]:
+        if self._all is None:
+            errors = {"td_error_mean": float(np.abs(self._update.td_errors).mean())}
+            self._all = {**self._update.metrics(), **errors, **self._known}
+        return self._all
+
+    def __getitem__(self, key: str) -> Any:
+        return self._known[key] if key in self._known else self._computed()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._computed())
+
+    def __len__(self) -> int:
+        return len(self._computed())
+
+
 class ReplayLearner(Learner, ABC):
     """Learns from transitions that any earlier weights have played.
 
@@ -682,7 +715,7 @@ class ReplayLearner(Learner, ABC):
         num_env_steps_sampled_lifetime: int,
         num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
-    ) -> dict[str, Any]:
+    ) -> Mapping[str, Any]:
         """Learns from a buffer, and tells it how wrong the values were.
 
         Args:
@@ -696,8 +729,8 @@ class ReplayLearner(Learner, ABC):
                 of its own.
 
         Returns:
-            Metrics of the last update by their key under `learners/{module_id}`. Those of
-            `on_batch` are under `custom_metrics`.
+            Metrics of the last update by their key under `learners/{module_id}`, computed when the
+            first one is read. Those of `on_batch` are under `custom_metrics`.
 
         Raises:
             ModuleError: a loss or gradient was not finite.
@@ -728,16 +761,15 @@ class ReplayLearner(Learner, ABC):
                     >= settings.target_network_update_freq
                 ):
                     self._update_targets(num_env_steps)
-        return {
-            **update.metrics(),
+        known = {
             **({"custom_metrics": dict(event.result)} if event.result else {}),
-            "td_error_mean": float(np.abs(update.td_errors).mean()),
             "default_optimizer_learning_rate": lr,
             "last_target_update_ts": self.last_target_update_ts,
             "num_target_updates": self.num_target_updates,
             "num_module_steps_trained": num_updates * settings.train_batch_size,
             "num_trainable_parameters": self.module.num_parameters,
         }
+        return UpdateMetrics(known, update)
 
     def _update_targets(self, num_env_steps: int) -> None:
         self.follow()

@@ -5,7 +5,7 @@ Which chunks a module learns from is decided here, too: those that it acted in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -16,7 +16,7 @@ from trainer.modules import ByModule
 from trainer.replay import ReplayBuffer
 from trainer.types import ModuleId, State
 
-Metrics = dict[ModuleId, dict[str, Any]]
+Metrics = dict[ModuleId, Mapping[str, Any]]
 """Of the modules that were updated, by their key under `learners/{module_id}`."""
 
 

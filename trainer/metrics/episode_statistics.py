@@ -134,6 +134,31 @@ class EpisodeRecord:
     agents: Sequence[AgentRecord] = ()
 
     @classmethod
+    def of_plain(
+        cls, id_: str, *, episode_return: float, length: int, duration_s: float, module_id: Any
+    ) -> EpisodeRecord:
+        """The record of an episode that nothing was stored in; arguments as the attributes.
+
+        In half the time that the frozen class takes by itself: vector envs end thousands a second.
+        """
+        record = object.__new__(cls)
+        record.__dict__.update(
+            id_=id_,
+            episode_return=episode_return,
+            length=length,
+            duration_s=duration_s,
+            agent_id=DEFAULT_AGENT_ID,
+            module_id=module_id,
+            custom_metrics={},
+            hist_data={},
+            media={},
+            task=None,
+            rewritten_return=None,
+            agents=(),
+        )
+        return record
+
+    @classmethod
     def from_agents(
         cls, episode: Any, agents: Sequence[AgentRecord], *, episode_return: float
     ) -> EpisodeRecord:

@@ -7,27 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
 
 from checkpoints import Checkpointable, check_shape
+from checkpoints import state_shapes as shapes
 from checkpoints.arguments import checked_methods, require_keys
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    anything,
-    array,
-    count,
-    dict_of,
-    fields,
-    list_of,
-    number,
-    of_type,
-    one_of,
-)
+from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.metrics.result import (
     OPTION_DEFAULTS,
@@ -37,8 +25,6 @@ from trainer.metrics.result import (
     Reduce,
     checked_options,
     is_always_written,
-    leaves,
-    nearest,
     path_of,
     put,
     sorting_key,
@@ -51,41 +37,47 @@ from trainer.types import State
 #
 # What the states of metrics look like, to be compared before they are taken.
 
-_MOMENTS: Final = fields(
+_MOMENTS: Final = shapes.fields(
     {
-        "count": count,
-        "nan_count": count,
-        "is_integral": FLAG,
-        "partials": list_of(number),
-        "low": one_of(number, NOTHING),
-        "high": one_of(number, NOTHING),
+        "count": shapes.count,
+        "nan_count": shapes.count,
+        "is_integral": shapes.FLAG,
+        "partials": shapes.list_of(shapes.number),
+        "low": shapes.one_of(shapes.number, shapes.NOTHING),
+        "high": shapes.one_of(shapes.number, shapes.NOTHING),
     }
 )
 
-_OPTIONS: Final = fields(
+_OPTIONS: Final = shapes.fields(
     {
-        "reduce": one_of(TEXT, NOTHING),
-        "window": one_of(count, NOTHING),
-        "ema_coeff": one_of(number, NOTHING),
-        "percentiles": one_of(of_type(tuple), NOTHING),
-        "clear_on_reduce": FLAG,
-        "with_throughput": FLAG,
-        "throughput_ema_coeff": number,
-        "reduce_per_index_on_aggregate": FLAG,
-        "min_max": FLAG,
-        "is_wall_clock": FLAG,
+        "reduce": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "window": shapes.one_of(shapes.count, shapes.NOTHING),
+        "ema_coeff": shapes.one_of(shapes.number, shapes.NOTHING),
+        "percentiles": shapes.one_of(shapes.of_type(tuple), shapes.NOTHING),
+        "clear_on_reduce": shapes.FLAG,
+        "with_throughput": shapes.FLAG,
+        "throughput_ema_coeff": shapes.number,
+        "reduce_per_index_on_aggregate": shapes.FLAG,
+        "min_max": shapes.FLAG,
+        "is_wall_clock": shapes.FLAG,
     }
 )
 
-_KEPT: Final = fields({"values": list_of(number)})
-_LISTED: Final = fields({"values": list_of(one_of(number, array(), of_type(list, tuple)))})
-_BY_INDEX: Final = fields({"entries": list_of(_MOMENTS)})
-_HEAD: Final = fields(
+_KEPT: Final = shapes.fields({"values": shapes.list_of(shapes.number)})
+_LISTED: Final = shapes.fields(
     {
-        "key": list_of(of_type(str, int)),
+        "values": shapes.list_of(
+            shapes.one_of(shapes.number, shapes.array(), shapes.of_type(list, tuple))
+        )
+    }
+)
+_BY_INDEX: Final = shapes.fields({"entries": shapes.list_of(_MOMENTS)})
+_HEAD: Final = shapes.fields(
+    {
+        "key": shapes.list_of(shapes.of_type(str, int)),
         "options": _OPTIONS,
-        "held": of_type(dict),
-        "new": of_type(dict),
+        "held": shapes.of_type(dict),
+        "new": shapes.of_type(dict),
     }
 )
 
@@ -126,28 +118,32 @@ def _option_problems(options: Options, place: str) -> Iterator[str]:
         yield f"{place} cannot be: {error}"
 
 
-LOGGER_STATE: Final = fields({"statistics": list_of(_statistic)})
+LOGGER_STATE: Final = shapes.fields({"statistics": shapes.list_of(_statistic)})
 """Of a `MetricsLogger`."""
 
-_RECORD: Final = fields(
+_RECORD: Final = shapes.fields(
     {
-        "id_": TEXT,
-        "episode_return": number,
-        "length": count,
-        "agent_id": one_of(TEXT, NOTHING),
-        "module_id": one_of(TEXT, NOTHING),
-        "custom_metrics": dict_of(anything),
-        "hist_data": dict_of(list_of(anything)),
+        "id_": shapes.TEXT,
+        "episode_return": shapes.number,
+        "length": shapes.count,
+        "agent_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "custom_metrics": shapes.dict_of(shapes.anything),
+        "hist_data": shapes.dict_of(shapes.list_of(shapes.anything)),
     },
     optional={
-        "task": anything,
-        "rewritten_return": one_of(number, NOTHING),
-        "agents": list_of(of_type(dict)),
+        "task": shapes.anything,
+        "rewritten_return": shapes.one_of(shapes.number, shapes.NOTHING),
+        "agents": shapes.list_of(shapes.of_type(dict)),
     },
 )
 
-EPISODES_STATE: Final = fields(
-    {"num_this_iteration": count, "num_lifetime": count, "records": list_of(_RECORD)}
+EPISODES_STATE: Final = shapes.fields(
+    {
+        "num_this_iteration": shapes.count,
+        "num_lifetime": shapes.count,
+        "records": shapes.list_of(_RECORD),
+    }
 )
 """Of `EpisodeStatistics`."""
 
@@ -337,12 +333,7 @@ class BlockTimer:
         self._starts.stack = [*getattr(self._starts, "stack", []), self._clock()]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._report(self._clock() - self._starts.stack.pop())
 
 
@@ -540,7 +531,7 @@ class MetricsLogger(Checkpointable):
             if default is not _NO_DEFAULT:
                 return default
             known = [text_of(known) for known in self._table.by_path]
-            raise KeyError(f"Nothing was logged as {key!r}.{nearest(text_of(path), known)}")
+            raise KeyError(f"Nothing was logged as {key!r}.{did_you_mean(text_of(path), known)}")
         tree: dict[Any, Any] = {}
         for below, statistic in found.items():
             if throughput and not statistic.options.with_throughput:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
+from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
 
@@ -68,24 +69,9 @@ def put(tree: dict[Any, Any], path: Path, value: Any) -> None:
     tree[path[-1]] = value
 
 
-def leaves(tree: Mapping[Any, Any], prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """All (path, leaf) of a nested dict, in its order; empty dicts have none."""
-    for part, value in tree.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*prefix, part))
-        else:
-            yield (*prefix, part), value
-
-
 def sorting_key(item: tuple[Path, Any]) -> tuple[str, ...]:
     """Orders (path, anything) by path, ints and strings alike."""
     return tuple(str(part) for part in item[0])
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence naming the known name most like `name`, or an empty string."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" The nearest one is {found[0]!r}." if found else ""
 
 
 # ---- options
@@ -237,7 +223,7 @@ def _check_reduction(name: str, reduce: Any, ema_coeff: Any, window: Any) -> Non
         raise MetricsError(
             f"{name}: reduce={reduce!r} is unknown. It says what becomes of many values: one of "
             f"{', '.join(map(repr, REDUCTIONS))} or None."
-            f"{f' {advice}' if advice else nearest(str(reduce), REDUCTIONS)}"
+            f"{f' {advice}' if advice else did_you_mean(reduce, REDUCTIONS)}"
         )
     if ema_coeff is not None and window is not None:
         raise MetricsError(
@@ -876,7 +862,7 @@ class ResultDict(dict[str, Any]):
 
     def _message(self, key: object) -> str:
         known = [*self.flat(), *self, *OLD_NAMES.result_keys]
-        return f"This result has no {key!r}.{nearest(str(key), known)}"
+        return f"This result has no {key!r}.{did_you_mean(key, known)}"
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or self._find(key) is not _MISSING

@@ -1,6 +1,6 @@
-"""What is needed to build a module anywhere: a small frozen value that can travel.
+"""The ready-made networks of PPO and PG (with and without a value function), and `RLModuleSpec`.
 
-The ready-made policy network without a value function, for algorithms that need none.
+A spec is what is needed to build a module anywhere: a small frozen value that can travel.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ from trainer.types import Array
 #
 # The ready-made module: policy and value network, apart or with shared hidden layers.
 
-IMAGES_AT_ONCE: Final = 256
-"""Images whose values are computed together; more would only take more memory."""
+IMAGES_AT_ONCE: Final[Mapping[str, int]] = MappingProxyType({"numpy": 256, "torch": 64})
+"""Images whose values are computed together, by backend; more would only take more memory.
+
+Torch takes new memory for every layer, which the system gives slowly if it is much.
+"""
 
 
 # A kind that users name and subclass; PolicyModule is the other one, without values.
@@ -101,10 +104,13 @@ class ActorCriticModule(RLModule):
             self._encoder = self._network("encoder")
         self._pi = self._network("pi")
         self._vf = None
-        if self.has_value_network and not self.inference_only:
+        if self.has_value_network and (self.gives_values or not self.inference_only):
             self._vf = self._network("vf")
         before = [self._encoder] if self._encoder else []
         self._acting = acting_forward(*before, self._pi)
+        self._acting_in_parts: _ActingInParts | None = None
+        if self.gives_values and self._encoder is not None and self._vf is not None:
+            self._acting_in_parts = _ActingInParts(self._encoder, self._pi, self._vf)
         self._log_std = self.parameters.views.get("pi/log_std")
         self._columns = ObservationColumns(
             self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
@@ -126,10 +132,47 @@ class ActorCriticModule(RLModule):
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""
         outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
+        return self._with_log_std(outputs)
+
+    def _with_log_std(self, outputs: Array) -> Array:
+        """The inputs of the distribution, of what the policy network gave."""
         if self._log_std is None:
             return outputs
         log_std = np.broadcast_to(self._log_std, outputs.shape)
         return np.concatenate([outputs, log_std], axis=1)
+
+    @property
+    def gives_values(self) -> bool:
+        """With `backend="torch"`, for images that policy and value function read together.
+
+        Values are what acting costs again there. In NumPy they are computed where they are learnt,
+        so that bytes stay what they were.
+        """
+        own, ready_made = type(self), ActorCriticModule
+        return (
+            self._config.backend == "torch"
+            and self._image is not None
+            and self.action_masks is None
+            and self._config.vf_share_layers
+            and self.has_value_network
+            and own.forward_acting is ready_made.forward_acting
+            and own.forward_train is ready_made.forward_train
+        )
+
+    def is_for_acting(self, name: str) -> bool:
+        """See `RLModule.is_for_acting`; the head of the values is, if acting gives them."""
+        return self.gives_values or super().is_for_acting(name)
+
+    def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """See `RLModule.forward_inference`."""
+        if self._acting_in_parts is None:
+            return super().forward_inference(batch)
+        inputs, values = self._acting_in_parts(self.checked_rows(batch))
+        return {ACTION_DIST_INPUTS: self._with_log_std(inputs), VF_PREDS: values}
+
+    def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """See `RLModule.forward_exploration`."""
+        return self.forward_inference(batch)
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_train`; both results are views that the next call overwrites."""
@@ -188,7 +231,7 @@ class ActorCriticModule(RLModule):
             raise self.acting_only_error()
         obs = self.checked_rows(batch)[:, : self.obs_size]
         self._batch_size = -1  # what `backward` needs is overwritten
-        size = max(1, len(obs)) if self._image is None else IMAGES_AT_ONCE
+        size = max(1, len(obs)) if self._image is None else IMAGES_AT_ONCE[self._config.backend]
         values: Array = np.empty(len(obs), self.parameters.dtype)
         for start in range(0, len(obs), size):
             features = self._columns.of(obs[start : start + size])
@@ -230,6 +273,22 @@ class ActorCriticModule(RLModule):
             width = self.action_distribution.num_inputs
             self._dist_inputs: Array = np.empty((width, batch_size), dtype)
         self._batch_size = batch_size
+
+
+class _ActingInParts:
+    """Policy and values of shared features, row-exact: the bits of the policy are those of acting.
+
+    The networks are those of the module, so new weights take effect at once.
+    """
+
+    def __init__(self, *networks: MLP | ImageNetwork) -> None:
+        """Args: networks: the shared one, that of the policy, that of the values."""
+        self._encoder, self._pi, self._vf = map(acting_forward, networks)
+
+    def __call__(self, rows: Array) -> tuple[Array, Array]:
+        """Outputs of the policy network, [B, N], and values, [B], of rows [B, D]."""
+        features = self._encoder(rows)
+        return self._pi(features), self._vf(features)[:, 0]
 
 
 # ---- policy module
@@ -287,6 +346,18 @@ class RLModuleSpec:
     model_config: Mapping[str, Any] | DefaultModelConfig | None = field(default_factory=dict)
     inference_only: bool = False
     action_mask_key: str | None = None
+
+    @classmethod
+    def from_module(cls, module: RLModule) -> RLModuleSpec:
+        """The spec that a module like this one can be built from; weights are no part of it."""
+        return cls(
+            module_class=type(module),
+            observation_space=module.observation_space,
+            action_space=module.action_space,
+            model_config=module.model_config,
+            inference_only=module.inference_only,
+            action_mask_key=module.action_mask_key,
+        )
 
     def build(
         self,

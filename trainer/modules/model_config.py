@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from checkpoints.arguments import boolean, integer, number, one_of, optional
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.rl_module import RLModule
 from trainer.nn import (
@@ -341,8 +341,7 @@ def _filter_problems(filters: Any) -> list[str]:
 
 
 def _with_suggestion(key: str, known: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(str(key), known, n=1)
-    return f"{key!r} (did you mean {nearest[0]!r}?)" if nearest else f"{key!r}"
+    return f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}"
 
 
 # ---- networks

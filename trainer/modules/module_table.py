@@ -12,20 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpoints import StateError, encode
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    ShapeCheck,
-    anything,
-    count,
-    dict_of,
-    fields,
-    list_of,
-    number,
-    of_type,
-    one_of,
-)
+from checkpoints import state_shapes as shapes
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExplorationSpec
@@ -147,22 +134,29 @@ class Matchups:
 
 # ---- plain data
 
-_PAIRS: Final = list_of(list_of(anything, length=2))
-MAPPING_RECORD: Final[ShapeCheck] = one_of(
-    NOTHING,
-    fields({"agents": _PAIRS}),
-    fields({"pairings": list_of(list_of(one_of(number, _PAIRS), length=2)), "seed": count}),
-    fields({"code": TEXT}),
+_PAIRS: Final = shapes.list_of(shapes.list_of(shapes.anything, length=2))
+MAPPING_RECORD: Final[shapes.ShapeCheck] = shapes.one_of(
+    shapes.NOTHING,
+    shapes.fields({"agents": _PAIRS}),
+    shapes.fields(
+        {
+            "pairings": shapes.list_of(
+                shapes.list_of(shapes.one_of(shapes.number, _PAIRS), length=2)
+            ),
+            "seed": shapes.count,
+        }
+    ),
+    shapes.fields({"code": shapes.TEXT}),
 )
 """What `mapping_record` gives."""
 
-SPEC_RECORD: Final[ShapeCheck] = fields(
+SPEC_RECORD: Final[shapes.ShapeCheck] = shapes.fields(
     {
-        "class": TEXT,
-        "observation_space": one_of(of_type(dict), NOTHING),
-        "action_space": one_of(of_type(dict), NOTHING),
-        "model_config": dict_of(anything),
-        "action_mask_key": one_of(TEXT, NOTHING),
+        "class": shapes.TEXT,
+        "observation_space": shapes.one_of(shapes.of_type(dict), shapes.NOTHING),
+        "action_space": shapes.one_of(shapes.of_type(dict), shapes.NOTHING),
+        "model_config": shapes.dict_of(shapes.anything),
+        "action_mask_key": shapes.one_of(shapes.TEXT, shapes.NOTHING),
     }
 )
 """What `spec_record` gives."""
@@ -241,11 +235,11 @@ def spec_from_record(record: State) -> RLModuleSpec:
     )
 
 
-TABLE_RECORD: Final[ShapeCheck] = fields(
+TABLE_RECORD: Final[shapes.ShapeCheck] = shapes.fields(
     {
-        "specs": dict_of(one_of(SPEC_RECORD, NOTHING)),
+        "specs": shapes.dict_of(shapes.one_of(SPEC_RECORD, shapes.NOTHING)),
         "mapping": MAPPING_RECORD,
-        "version": count,
+        "version": shapes.count,
     }
 )
 """What `table_record` gives."""
@@ -260,8 +254,15 @@ def table_record(table: ModuleTable) -> State:
     }
 
 
-ACTING_RECORD: Final[ShapeCheck] = dict_of(
-    fields({"is_greedy": FLAG, "exploration": one_of(dict_of(anything), TEXT, NOTHING)})
+ACTING_RECORD: Final[shapes.ShapeCheck] = shapes.dict_of(
+    shapes.fields(
+        {
+            "is_greedy": shapes.FLAG,
+            "exploration": shapes.one_of(
+                shapes.dict_of(shapes.anything), shapes.TEXT, shapes.NOTHING
+            ),
+        }
+    )
 )
 """What `acting_record` gives."""
 

@@ -15,8 +15,8 @@ import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
 from checkpoints.arguments import checked_methods
-from checkpoints.component_paths import nearest
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec
 from trainer.modules.by_module import check_module_ids, module_position, why_no_module_id
@@ -62,7 +62,8 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         except (KeyError, TypeError) as cause:
             known = list(self._modules)
             raise UnknownModuleError(
-                f"There is no module {module_id!r:.80}{nearest(str(module_id), known)}. There are "
+                f"There is no module {module_id!r:.80}"
+                f"{did_you_mean(module_id, known, IN_BRACKETS)}. There are "
                 f"{known}. Give one of these ids."
             ) from cause
 
@@ -305,7 +306,9 @@ class MultiRLModuleSpec:
     @classmethod
     def from_module(cls, module: MultiRLModule) -> MultiRLModuleSpec:
         """The specs that modules like these can be built from."""
-        return cls(rl_module_specs={name: spec_of(each) for name, each in module.items()})
+        return cls(
+            rl_module_specs={name: RLModuleSpec.from_module(each) for name, each in module.items()}
+        )
 
     def for_modules(self, module_ids: Collection[ModuleId]) -> MultiRLModuleSpec:
         """This spec with one entry for each of these ids, where it has one spec for all."""
@@ -381,22 +384,11 @@ class MultiRLModuleSpec:
         if spec is None:
             known = sorted(self.rl_module_specs)
             raise UnknownModuleError(
-                f"There is no spec of a module {module_id!r:.80}{nearest(str(module_id), known)}. "
+                f"There is no spec of a module {module_id!r:.80}"
+                f"{did_you_mean(module_id, known, IN_BRACKETS)}. "
                 f"There are {known}. Give one of these ids."
             )
         return spec
-
-
-def spec_of(module: RLModule) -> RLModuleSpec:
-    """The spec that a module like this can be built from."""
-    return RLModuleSpec(
-        module_class=type(module),
-        observation_space=module.observation_space,
-        action_space=module.action_space,
-        model_config=module.model_config,
-        inference_only=module.inference_only,
-        action_mask_key=module.action_mask_key,
-    )
 
 
 _RANDOM: Final = "random"

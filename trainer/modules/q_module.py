@@ -145,10 +145,14 @@ class QModule(RLModule):
         if "vf" in outputs:
             advantages = advantages - advantages.mean(axis=1, keepdims=True)
             advantages += outputs["vf"][:, None, :]
-        return self.expected_values(advantages)
+        return self._expected(advantages)
 
     def expected_values(self, outputs: Array) -> Array:
         """Q values [B, n] from outputs [B, n, m]; those of impossible actions are `INVALID`."""
+        return self._expected(outputs)
+
+    def _expected(self, outputs: Array) -> Array:
+        """`expected_values`, for every vector step."""
         if len(self.atoms) == 1:
             return outputs[:, :, 0]
         exponentials = np.exp(outputs - outputs.max(axis=2, keepdims=True))

@@ -16,6 +16,7 @@ from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
 from checkpoints.components import checkpoint_and_root, read_constructor
 from checkpoints.moved_names import current_class
+from checkpoints.trees import mapped
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.modules.spaces import (
@@ -152,11 +153,7 @@ _ARGUMENTS = (*_SPACES, "model_config", "inference_only", "action_mask_key", "dt
 
 def plain_setting(value: Any) -> Any:
     """A setting with dicts and lists of the plain kind: those of a frozen config are others."""
-    if isinstance(value, Mapping):
-        return {key: plain_setting(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [plain_setting(entry) for entry in value]
-    return tuple(map(plain_setting, value)) if type(value) is tuple else value
+    return mapped(lambda leaf: leaf, value)
 
 
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
@@ -292,6 +289,11 @@ class RLModule(Checkpointable, ABC):
     """
 
     applies_masks: ClassVar[bool] = False
+
+    @property
+    def gives_values(self) -> bool:
+        """Whether acting gives "vf_preds", too, which PPO then does not compute again."""
+        return False
 
     def __init__(
         self,
@@ -442,7 +444,8 @@ class RLModule(Checkpointable, ABC):
         self.checked_rows(batch)
         outputs = self.forward_train(batch)
         for name in needed:
-            if not isinstance(outputs, Mapping) or name not in outputs:
+            is_mapping = type(outputs) is dict or isinstance(outputs, Mapping)
+            if not is_mapping or name not in outputs:
                 raise _missing_output(self, outputs, name)
         return outputs
 
@@ -496,7 +499,7 @@ class RLModule(Checkpointable, ABC):
         Raises:
             ModuleError: there are none, or their shape is another, such as [D] of a single one.
         """
-        if not isinstance(batch, Mapping):
+        if type(batch) is not dict and not isinstance(batch, Mapping):
             raise argument_error(f"{type(self).__name__}", "batch", batch, "a dict of arrays")
         rows = batch.get(OBS)
         if type(rows) is not np.ndarray and rows is not None:
@@ -520,10 +523,19 @@ class RLModule(Checkpointable, ABC):
         inference_only: bool = False,
     ) -> dict[str, Array]:
         """Copies of all tensors by name, or of those that are asked for or that acting needs."""
-        state = selected(self.parameters.get_state(), components, not_components)
-        if inference_only:
+        state = self.parameters.get_state()
+        if components is not None or not_components is not None:
+            state = selected(state, components, not_components)
+        if inference_only and not self._all_for_acting():
             return {name: array for name, array in state.items() if self.is_for_acting(name)}
         return state
+
+    def _all_for_acting(self) -> bool:
+        """Whether acting needs all tensors; found once, as weights are sent in every round."""
+        known = self.__dict__.get("_acts_with_all")
+        if known is None:
+            known = self._acts_with_all = all(map(self.is_for_acting, self.parameters.shapes))
+        return bool(known)
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; a module for acting also takes the whole state.
@@ -532,7 +544,7 @@ class RLModule(Checkpointable, ABC):
             ModuleError: tensors are missing or unknown or do not fit; the message lists them,
                 nothing is changed.
         """
-        if self.inference_only:
+        if self.inference_only and state.keys() != self.parameters.shapes.keys():
             state = {name: array for name, array in state.items() if self.is_for_acting(name)}
         self.parameters.set_state(state)
 

@@ -108,12 +108,21 @@ class Critics:
         last = len(self.networks[-1].layers) - 1
         return self.parameters.block(f"{self.names[0]}/0/kernel", f"{self.names[-1]}/{last}/bias")
 
-    def forward(self, obs: Array, actions: Array | None = None) -> list[Array]:
+    @property
+    def are_large(self) -> bool:
+        """Whether the products of the last batch were large enough for a thread of their own."""
+        return self._num_products >= LARGE_PRODUCTS
+
+    def forward(
+        self, obs: Array, actions: Array | None = None, *, in_one_thread: bool = False
+    ) -> list[Array]:
         """The values that each critic gives.
 
         Args:
             obs: encoded, [B, D].
             actions: [B, …], in [-1, 1]; None if they value all actions.
+            in_one_thread: compute one critic after the other: this is one of two computations
+                already that run side by side.
 
         Returns:
             [B] of the given actions, or [B, n] of all; views that the next call overwrites.
@@ -129,7 +138,11 @@ class Critics:
         def forward(index: int) -> None:
             outputs[index] = self.networks[index].forward(inputs)[:-1]
 
-        self._for_each(forward)
+        if in_one_thread:
+            for index in range(len(outputs)):
+                forward(index)
+        else:
+            self._for_each(forward)
         return [values.T if self.of_all_actions else values[0] for values in outputs]
 
     def backward(self, d_values: Sequence[Array]) -> None:
@@ -165,7 +178,7 @@ class Critics:
 
     def _for_each(self, compute: Callable[[int], None]) -> None:
         """Computes something for every critic, by its index."""
-        if len(self.networks) == 2 and self._num_products >= LARGE_PRODUCTS:
+        if len(self.networks) == 2 and self.are_large:
             self.side_by_side.run(lambda: compute(0), lambda: compute(1))
             return
         for index in range(len(self.networks)):
@@ -341,18 +354,23 @@ class SACModule(RLModule):
     def setup(self) -> None:
         """Lays the networks over the parameters."""
         self._mlp_class = BACKENDS[backend_of(self, self._config)].mlp
-        self._pi = self._mlp_class(
+        self._pi = self._policy_network()
+        self._pi_ahead: MLP | None = None
+        self._ahead_and_ones: Array = np.empty((0, 0))
+        self._acting = ActingForward(self._pi.layers)
+        self.critics: Critics | None = None
+        if not self.inference_only:
+            self.critics = self._critics_over(self.parameters, self.gradients)
+        self._allocate(0)
+
+    def _policy_network(self) -> MLP:
+        return self._mlp_class(
             self.parameters,
             self.gradients,
             name="pi",
             num_inputs=self.obs_size,
             layers=self._pi_layers,
         )
-        self._acting = ActingForward(self._pi.layers)
-        self.critics: Critics | None = None
-        if not self.inference_only:
-            self.critics = self._critics_over(self.parameters, self.gradients)
-        self._allocate(0)
 
     def _critics_over(self, parameters: Parameters, gradients: Parameters) -> Critics:
         return Critics(
@@ -398,6 +416,35 @@ class SACModule(RLModule):
             self._allocate(len(obs))
         self._obs_and_ones[:-1] = obs.T
         return {ACTION_DIST_INPUTS: self._pi.forward(self._obs_and_ones)[:-1].T}
+
+    @property
+    def can_look_ahead(self) -> bool:
+        """Whether `look_ahead` gives what `forward_train` does: not where a subclass changed it."""
+        kind = type(self)
+        return self._mlp_class is MLP and (
+            kind.forward_train,
+            kind.backward,
+            kind.target_output,
+            kind.training_outputs,
+        ) == (
+            SACModule.forward_train,
+            SACModule.backward,
+            RLModule.target_output,
+            RLModule.training_outputs,
+        )
+
+    def look_ahead(self, obs: Array) -> Array:
+        """The policy's inputs [B, K], in memory that `forward_train` leaves alone; a view.
+
+        Both can run at once, and neither changes a bit of the other.
+        """
+        if self._pi_ahead is None:
+            self._pi_ahead = self._policy_network()
+        if self._ahead_and_ones.shape[1] != len(obs):
+            self._ahead_and_ones = columns_with_ones(self.obs_size, len(obs), self.parameters.dtype)
+        self._ahead_and_ones[:-1] = obs.T
+        inputs: Array = self._pi_ahead.forward(self._ahead_and_ones)[:-1].T
+        return inputs
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """Overwrites the policy's gradients; there is no value function besides the critics."""

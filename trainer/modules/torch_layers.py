@@ -36,7 +36,7 @@ EMBEDDINGS: Final = "embeddings"
 """The output of a forward pass that `compute_values` gets instead of computing it again."""
 
 _LOGGER: Final = logging.getLogger(__name__)
-_VALUES_AT_ONCE: Final = 256
+_VALUES_AT_ONCE: Final = 64
 """Images whose values are computed together; more would only take more memory."""
 _PROBED_BLOCKS: Final = 3
 
@@ -150,6 +150,7 @@ class TorchLayers:
         torch: the library.
         draws: where the seeds of a forward pass come from.
         rows_at_once: how many rows acting computes together.
+        gives_values: whether acting gives the values of observations, too.
     """
 
     def __init__(self, module: Any, torch: Any, dtype: type[np.floating[Any]]) -> None:
@@ -173,6 +174,7 @@ class TorchLayers:
         self.container = torch.nn.Module()
         self.draws = _Draws()
         self.rows_at_once = 1
+        self.gives_values = False
 
     # ---- building
 
@@ -406,10 +408,18 @@ class TorchLayers:
 
     def act(self, forward: Callable[..., Any], obs: Array) -> Array:
         """The action distribution inputs of rows, the same bits for a row in any batch."""
+        inputs, _ = self._inputs_and_values(forward, obs)
+        return inputs
+
+    def _inputs_and_values(
+        self, forward: Callable[..., Any], obs: Array
+    ) -> tuple[Array, Array | None]:
+        """What acting gives for rows, [B, K], and their values [B] if it gives them."""
         module, size = self._module, self.rows_at_once
         obs = obs if obs.ndim == 2 else module.checked_rows({OBS: obs})
         rows = self.with_masks(obs)
-        outputs = np.empty((len(rows), module.action_distribution.num_inputs), self._number_type)
+        inputs = np.empty((len(rows), module.action_distribution.num_inputs), self._number_type)
+        values = np.empty(len(rows), self._number_type) if self.gives_values else None
         block = self._block[:size]
         numbers = block.numpy()
         with self.computing(is_training=False):
@@ -417,18 +427,24 @@ class TorchLayers:
                 part = rows[start : start + size]
                 numbers[: len(part)] = part
                 numbers[len(part) :] = 0.0
-                given = self._inputs(forward, forward({OBS: self._nested(block)}), size)
-                outputs[start : start + size] = given.numpy()[: len(part)]
+                outputs = forward({OBS: self._nested(block)})
+                found = self._inputs(forward, outputs, size)
+                inputs[start : start + size] = found.numpy()[: len(part)]
+                if values is not None:
+                    given = self._checked_values(outputs.get(VF_PREDS), size)
+                    values[start : start + size] = given.numpy()[: len(part)]
         if self._masks is not None:
-            return masked_outputs(outputs, self._masks.effective(rows))
-        return outputs
+            inputs = masked_outputs(inputs, self._masks.effective(rows))
+        return inputs, values
 
     def acted(
         self, forward: Callable[..., Any], rows: Array, batch: Mapping[str, Any]
     ) -> dict[str, Any]:
         """What acting upon rows gives; `batch` has what else is there of them."""
         del batch
-        return {ACTION_DIST_INPUTS: self.act(forward, rows)}
+        inputs, values = self._inputs_and_values(forward, rows)
+        given = {ACTION_DIST_INPUTS: inputs}
+        return given if values is None else {**given, VF_PREDS: values}
 
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """The forward pass of learning; keeps the graph for `backward`."""
@@ -658,6 +674,8 @@ class TorchLayers:
             if not is_exact and wanted > 1:
                 self.rows_at_once = 1
                 is_exact = self._is_exact(rng)
+            self.gives_values = is_exact and self._returns_values()
+            self.gives_values = self.gives_values and self._is_exact(rng)
         finally:
             module.parameters.flat[:] = saved
             for name, array in self.buffers().items():
@@ -692,9 +710,22 @@ class TorchLayers:
             alone = np.concatenate([self._probed(forward, rows[i : i + 1]) for i in firsts])
         return alone.tobytes() == expected[: self.rows_at_once].tobytes()
 
+    def _returns_values(self) -> bool:
+        """Whether both forward passes of acting return values that nothing else computes."""
+        module, size = self._module, self.rows_at_once
+        if "_own_values" in module.__dict__:
+            return False
+        with self.computing(is_training=False):
+            for forward in (module._forward_exploration, module._forward_inference):
+                values = forward({OBS: self._nested(self._block[:size])}).get(VF_PREDS)
+                if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != (size,):
+                    return False
+        return True
+
     def _probed(self, forward: Callable[..., Any], rows: Array) -> Array:
-        """What acting gives for rows of `_probe_rows`."""
-        return self.act(forward, rows)
+        """What acting gives for rows of `_probe_rows`, side by side."""
+        inputs, values = self._inputs_and_values(forward, rows)
+        return inputs if values is None else np.column_stack([inputs, values])
 
     def _probe_rows(self, rng: np.random.Generator, count: int) -> Array:
         module = self._module

@@ -183,6 +183,10 @@ class TorchMemoryLayers(TorchLayers):
 
     # ---- the probe
 
+    def _returns_values(self) -> bool:
+        """No: what a sequence's values are is computed where it is learnt from."""
+        return False
+
     def _probe_rows(self, rng: np.random.Generator, count: int) -> Array:
         """Observations with the numbers of a drawn state behind them."""
         rows = super()._probe_rows(rng, count)

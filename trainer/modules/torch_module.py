@@ -311,6 +311,11 @@ class TorchRLModule(RLModule):
         self._torch_layers.draws.begin_update(root_seed, number, of=of)
 
     @property
+    def gives_values(self) -> bool:
+        """Whether the forward passes of acting return "vf_preds", the same for a row anywhere."""
+        return self._torch_layers.gives_values
+
+    @property
     def acts_row_by_row(self) -> bool:
         """Whether acting computes every row alone."""
         return self._torch_layers.rows_at_once == 1

@@ -1,30 +1,27 @@
-"""The forward pass for acting: every row gives the same bits, whatever other rows are in the batch.
+"""Activations, initialisers, dense layers and chains of them; and their forward pass for acting.
 
-An env slot must compute the same action whether it acts alone, with seven others, or in another
-process. BLAS does not promise that: a product of one row may run other code than a product of eight
-rows, and sums then round differently. So rows are padded to blocks of eight, and every block is
-multiplied as its own [8, K] @ [K, N]: same shape, same code, same order of additions. Measured on
-OpenBLAS with seven instruction sets: identical bits for every place in a block; only products with
-N = 1, which BLAS treats as matrix times vector, differed on one of them and are therefore added up
-by NumPy row by row. The blocks must never be merged into one larger product.
+Acting: every row gives the same bits, whatever other rows are in the batch. An env slot must
+compute the same action whether it acts alone, with seven others, or in another process. BLAS does
+not promise that: a product of one row may run other code than a product of eight rows, and sums
+then round differently. So rows are padded to blocks of eight, and every block is multiplied as its
+own [8, K] @ [K, N]: same shape, same code, same order of additions. Measured on OpenBLAS with seven
+instruction sets: identical bits for every place in a block; only products with N = 1, which BLAS
+treats as matrix times vector, differed on one of them and are therefore added up by NumPy row by
+row. The blocks must never be merged into one larger product.
 
-Dense layers and chains of them: first weights, activations, forward and backward.
-A dense layer: forward and backward, for training on batches whose *columns* are the samples.
-Inside `trainer.nn` a batch of B samples with K features is a matrix [K + 1, B] whose last row is
-all ones, and a layer's weights are a matrix [K + 1, N]: the kernel [K, N] with the bias [N] as its
-last row. One matrix product then gives outputs with bias, and another one gives the gradients of
-kernel and bias together. Samples stand in columns
-because the row of ones then leaves every block contiguous. Separate biases would cost each layer
-two more operations (measured for 64 samples and 64 units: adding the bias 1.7 µs, its gradient
-1.0 µs, next to 5.7 µs for the matrix product).
+Training: forward and backward on batches whose *columns* are the samples. Inside `trainer.nn` a
+batch of B samples with K features is a matrix [K + 1, B] whose last row is all ones, and a layer's
+weights are a matrix [K + 1, N]: the kernel [K, N] with the bias [N] as its last row. One matrix
+product then gives outputs with bias, and another one gives the gradients of kernel and bias
+together. Samples stand in columns because the row of ones then leaves every block contiguous.
+Separate biases would cost each layer two more operations (measured for 64 samples and 64 units:
+adding the bias 1.7 µs, its gradient 1.0 µs, next to 5.7 µs for the matrix product).
 
 A `model_config` may decide for a part of the layers how kernels and biases are drawn, by the names
 of `torch.nn.init` (`TensorDraw`).
 
-A multi-layer perceptron for training: a chain of dense layers with one reusable workspace.
-Batches are laid out as `trainer.nn.layers` explains: [features + 1, B] with a last row of ones. The
-passes allocate nothing as long as the batch size stays the same. Acting uses `trainer.nn.layers` on
-the same layers.
+A multi-layer perceptron is a chain of dense layers with one reusable workspace: its passes allocate
+nothing as long as the batch size stays the same.
 """
 
 from __future__ import annotations

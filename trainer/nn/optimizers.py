@@ -1,10 +1,11 @@
-"""The numbers a network learns: one contiguous vector, seen through named arrays.
+"""Optimisers (Adam, SGD), gradient clipping, schedules, and the vector of parameters they change.
 
-Optimiser, clipping, hashing and broadcasting work on `flat` in single vector operations; layers
-read and write the named views. Both are the same memory, so nothing is ever copied between them.
-The gradients of a network are a second `Parameters` of the same shapes. How the numbers are first
-drawn is decided in `trainer.nn.layers`.
-Values that change with training: a constant, or straight lines between given points.
+`Parameters` is one contiguous vector, seen through named arrays. Optimiser, clipping, hashing and
+broadcasting work on `flat` in single vector operations; layers read and write the named views. Both
+are the same memory, so nothing is ever copied between them. The gradients of a network are a second
+`Parameters` of the same shapes. How the numbers are first drawn is decided in `trainer.nn.layers`.
+A `Schedule` is a value that changes with training: a constant, or straight lines between given
+points.
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ class Parameters:
             ModuleError: a name is missing or unknown, or a tensor has the wrong shape or dtype or
                 holds numbers that are not finite. The message lists every such tensor.
         """
+        if self._fits(state):  # the usual case: weights that come with every round of steps
+            for name, view in self.views.items():
+                view[...] = state[name]
+            return
         arrays = {name: np.asarray(value) for name, value in state.items()}
         problems = _differences(self.shapes, {name: array.shape for name, array in arrays.items()})
         for name in self.shapes.keys() & arrays.keys():
@@ -123,6 +128,17 @@ class Parameters:
             raise ModuleError(_mismatch_message(problems))
         for name, view in self.views.items():
             view[...] = arrays[name]
+
+    def _fits(self, state: State) -> bool:
+        """Whether it is a state of arrays in which nothing is wrong."""
+        dtype = self.flat.dtype
+        return len(state) == len(self.views) and all(
+            type(array := state.get(name)) is np.ndarray
+            and array.shape == shape
+            and array.dtype == dtype
+            and _is_finite(array)
+            for name, shape in self.shapes.items()
+        )
 
 
 def _is_finite(array: Array) -> bool:
@@ -180,6 +196,10 @@ ClipMode = Literal["value", "norm", "global_norm"]
 CLIP_MODES: Final[tuple[str, ...]] = get_args(ClipMode)
 
 
+_ADAM_BLOCK: Final = 16_384
+"""Numbers that Adam goes through at once: five vectors of them stay in a core's own cache."""
+
+
 class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
 
@@ -229,9 +249,17 @@ class Adam:
             lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
         self._num_steps += 1
+        size = self._parameters.flat.size
+        for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
+            part = slice(start, min(start + _ADAM_BLOCK, size))
+            self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
+
+    def _step_part(self, part: slice, lr: float | Array) -> None:
+        """One part of the flat vectors; every number has an operation of its own."""
         beta_1, beta_2 = self._betas
-        gradient, scratch = self._gradients.flat, self._scratch
-        first, second = self._first_moment.flat, self._second_moment.flat
+        gradient, scratch = self._gradients.flat[part], self._scratch[part]
+        first, second = self._first_moment.flat[part], self._second_moment.flat[part]
+        parameters = self._parameters.flat[part]
         np.subtract(gradient, first, scratch)
         np.multiply(scratch, 1.0 - beta_1, scratch)
         np.add(first, scratch, first)
@@ -248,7 +276,7 @@ class Adam:
             np.multiply(scratch, lr, scratch)
             lr = 1.0
         np.multiply(scratch, lr * correction_2 / correction_1, scratch)
-        np.subtract(self._parameters.flat, scratch, self._parameters.flat)
+        np.subtract(parameters, scratch, parameters)
 
     def get_state(self) -> State:
         """The moments by tensor name and the number of steps; copies."""
@@ -404,12 +432,17 @@ class Schedule:
 
     def value_at(self, num_env_steps: int) -> float:
         """The value after that many env steps (≥ 0) of the whole run."""
-        after = bisect_right(self.steps, num_env_steps)
-        if after == len(self.steps):
-            return self.values[-1]
-        start, stop = self.steps[after - 1], self.steps[after]
-        fraction = (num_env_steps - start) / (stop - start)
-        return self.values[after - 1] + fraction * (self.values[after] - self.values[after - 1])
+        return on_lines(self.steps, self.values, num_env_steps)
+
+
+def on_lines(steps: Sequence[float], values: Sequence[float], at: float) -> float:
+    """The value at `at` ≥ the first step on straight lines between points, then the last value."""
+    after = bisect_right(steps, at)
+    if after == len(steps):
+        return values[-1]
+    start, stop = steps[after - 1], steps[after]
+    fraction = (at - start) / (stop - start)
+    return values[after - 1] + fraction * (values[after] - values[after - 1])
 
 
 def _require_finite(numbers: Sequence[float], *, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from checkpoints import Checkpointable, NewArray, state_array
+from checkpoints import state_shapes as shapes
 from checkpoints.arguments import (
     argument_error,
     checked_arguments,
@@ -23,18 +23,7 @@ from checkpoints.arguments import (
     several,
 )
 from checkpoints.errors import CheckpointMismatchError
-from checkpoints.state_shapes import (
-    TEXT,
-    anything,
-    array,
-    check_shape,
-    count,
-    dict_of,
-    fields,
-    list_of,
-    number,
-    of_type,
-)
+from checkpoints.nearest_names import did_you_mean
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.old_names import OLD_NAMES
@@ -66,21 +55,21 @@ from trainer.types import Array, State
 #
 # What the state of a replay buffer looks like, to be compared before it is taken.
 
-_STATE: Final = fields(
+_STATE: Final = shapes.fields(
     {
-        "type": TEXT,
-        "capacity": count,
-        "num_added": count,
-        "following": array(dtype=np.int64, shape=(None,)),
-        "layout": dict_of(of_type(list)),
-        "columns": dict_of(array()),
-        "nesting": dict_of(anything),
-        "running_episodes": list_of(of_type(list)),
+        "type": shapes.TEXT,
+        "capacity": shapes.count,
+        "num_added": shapes.count,
+        "following": shapes.array(dtype=np.int64, shape=(None,)),
+        "layout": shapes.dict_of(shapes.of_type(list)),
+        "columns": shapes.dict_of(shapes.array()),
+        "nesting": shapes.dict_of(shapes.anything),
+        "running_episodes": shapes.list_of(shapes.of_type(list)),
     },
     optional={
-        "alpha": number,
-        "priorities": array(dtype=np.float64, shape=(None,)),
-        "largest_priority": number,
+        "alpha": shapes.number,
+        "priorities": shapes.array(dtype=np.float64, shape=(None,)),
+        "largest_priority": shapes.number,
     },
 )
 
@@ -92,7 +81,7 @@ def check_replay_state(state: State) -> None:
         CheckpointMismatchError: names what does not.
     """
     if "layout" not in state or not isinstance(state["layout"], dict):
-        check_shape(state, _STATE)
+        shapes.check_shape(state, _STATE)
     problems = [*_STATE(state, ""), *_layout_problems(state)]
     if not problems:
         problems = [*_row_problems(state), *_nesting_problems(state)]
@@ -131,10 +120,10 @@ def _row_problems(state: State) -> list[str]:
     problems += [f"['columns'] has the unknown {name!r}" for name in given if name not in expected]
     for name in expected.keys() & given.keys():
         dtype, shape = expected[name]
-        problems += array(dtype=dtype, shape=shape)(given[name], f"['columns'][{name!r}]")
-    problems += array(shape=(rows,))(state["following"], "['following']")
+        problems += shapes.array(dtype=dtype, shape=shape)(given[name], f"['columns'][{name!r}]")
+    problems += shapes.array(shape=(rows,))(state["following"], "['following']")
     if "priorities" in state:
-        problems += array(shape=(rows,))(state["priorities"], "['priorities']")
+        problems += shapes.array(shape=(rows,))(state["priorities"], "['priorities']")
     if not problems and not _are_rows(state["following"], rows, smallest=NO_ROW):
         problems.append("['following'] names rows that hold nothing")
     for index, entry in enumerate(state["running_episodes"]):
@@ -834,8 +823,7 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
             del arguments[name]
             unknown.remove(name)
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(unknown[0], known)
         if unknown[0] in OLD_NAMES.refused_replay_arguments:
             hint = f" {OLD_NAMES.refused_replay_arguments[unknown[0]]}"
         raise ReplayError(
@@ -857,8 +845,7 @@ def _class_of(kind: Any) -> type[ReplayBuffer]:
         return kind
     if isinstance(kind, str) and names_replay_buffer(kind):
         return REPLAY_BUFFERS[kind.rpartition(".")[2]]
-    near = difflib.get_close_matches(str(kind), REPLAY_BUFFERS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(kind, REPLAY_BUFFERS)
     raise ReplayError(
         f"There is no replay buffer {kind!r}.{hint} Give one of {', '.join(REPLAY_BUFFERS)}, or a "
         "subclass of ReplayBuffer."

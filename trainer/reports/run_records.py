@@ -6,7 +6,6 @@ runs that are under way can be read, too.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,8 @@ import numpy as np
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.result_files import JSONLinesResults
 from checkpoints import CheckpointError, latest_checkpoint, read_checkpoint, read_manifest
+from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import named_leaves
 from trainer.errors import ReportError
 
 X_AXES: Final[Mapping[str, tuple[str, str]]] = {
@@ -110,10 +111,9 @@ class Run:
         if not self.rows:
             return f"{self.path} has no results yet. Wait for the first iteration."
         known = sorted({path for row in self.rows for path, _ in numbers_in(row)})
-        near = difflib.get_close_matches(metric, known, n=3, cutoff=0.5)
-        some = f"There are {len(known)} others, such as {', '.join(known[:_MAX_KNOWN])}."
-        advice = f"Did you mean {' or '.join(near)}?" if near else some
-        return f"No result of {self.path} has a number at {metric!r}. {advice}"
+        advice = did_you_mean(metric, known, most=3, similarity=0.5)
+        some = f" There are {len(known)} others, such as {', '.join(known[:_MAX_KNOWN])}."
+        return f"No result of {self.path} has a number at {metric!r}.{advice or some}"
 
 
 def read_run(path: str | Path) -> Run:
@@ -193,7 +193,7 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
 
     The seed is among them. A run without a checkpoint has "?" everywhere.
     """
-    flat = [dict(_flattened(run.settings)) for run in runs]
+    flat = [_flattened(run.settings) for run in runs]
     names = sorted({name for settings in flat for name in settings})
     table = {
         name: [
@@ -205,12 +205,8 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[str]]:
     return {name: values for name, values in table.items() if len(set(values)) > 1}
 
 
-def _flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flattened(value, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", _short(value)
+def _flattened(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {path: _short(value) for path, value in named_leaves(settings, keep_empty=True)}
 
 
 def _short(value: Any) -> str:

@@ -21,6 +21,10 @@ OLD_ACTION_DIST_LOGITS_KEY: Final = "old_action_dist_logits"
 """What RLlib's APPO calls an output; there is no APPO here."""
 TARGET_NETWORK_ACTION_DIST_INPUTS: Final = "target_network_action_dist_inputs"
 """What RLlib's learners call an output of `forward_target`; those here do not ask for it."""
+ENCODER_OUT: Final = "encoder_out"
+"""What RLlib's modules call features that one of their parts hands to another."""
+ModuleID: TypeAlias = str
+"""What names of modules are called."""
 TensorType: TypeAlias = Any
 """What types of tensors are called."""
 NetworkType: TypeAlias = Any

@@ -26,24 +26,9 @@ from checkpoints import (
     decode,
     encode,
 )
+from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    ShapeCheck,
-    anything,
-    array,
-    count,
-    dict_of,
-    fields,
-    list_of,
-    number,
-    of_type,
-    one_of,
-    seed,
-    tuple_of,
-)
+from checkpoints.file_system import replacing
 from trainer.connectors import Normalization
 from trainer.connectors.encoding import ObservationNormalizer, RewardTransform
 from trainer.env_runners.messages import (
@@ -87,68 +72,89 @@ _PLACE: Final = (
 )
 
 
-_NORMALIZATION: Final = fields(
+_NORMALIZATION: Final = shapes.fields(
     {
-        "observations": one_of(
-            fields({name: array() for name in ("mean", "factors", "limits")}), NOTHING
+        "observations": shapes.one_of(
+            shapes.fields({name: shapes.array() for name in ("mean", "factors", "limits")}),
+            shapes.NOTHING,
         ),
-        "rewards": one_of(
-            fields({"clip": one_of(number, FLAG, NOTHING), "factor": one_of(number, NOTHING)}),
-            NOTHING,
+        "rewards": shapes.one_of(
+            shapes.fields(
+                {
+                    "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
+                    "factor": shapes.one_of(shapes.number, shapes.NOTHING),
+                }
+            ),
+            shapes.NOTHING,
         ),
     }
 )
-_ASSIGNMENT: Final = fields(
+_ASSIGNMENT: Final = shapes.fields(
     {
-        "stream": count,
-        "ticket": one_of(count, NOTHING),
-        "stride": count,
-        "num_env_steps": one_of(count, NOTHING),
-        "num_episodes": one_of(count, NOTHING),
-        "whole_episodes": FLAG,
+        "stream": shapes.count,
+        "ticket": shapes.one_of(shapes.count, shapes.NOTHING),
+        "stride": shapes.count,
+        "num_env_steps": shapes.one_of(shapes.count, shapes.NOTHING),
+        "num_episodes": shapes.one_of(shapes.count, shapes.NOTHING),
+        "whole_episodes": shapes.FLAG,
     },
-    optional={"num_agent_steps": one_of(count, NOTHING)},
+    optional={"num_agent_steps": shapes.one_of(shapes.count, shapes.NOTHING)},
 )
-_REQUEST: Final = fields(
+_REQUEST: Final = shapes.fields(
     {
-        "assignments": tuple_of(_ASSIGNMENT),
-        "explore": one_of(FLAG, NOTHING),
-        "random_actions": FLAG,
-        "force_reset": FLAG,
-        "timestep": count,
-        "steps_per_chunk": NOTHING,
-        "returns_episodes": FLAG,
+        "assignments": shapes.tuple_of(_ASSIGNMENT),
+        "explore": shapes.one_of(shapes.FLAG, shapes.NOTHING),
+        "random_actions": shapes.FLAG,
+        "force_reset": shapes.FLAG,
+        "timestep": shapes.count,
+        "steps_per_chunk": shapes.NOTHING,
+        "returns_episodes": shapes.FLAG,
     }
 )
-_OF_MODULE: Final = {"version": count, "state": dict_of(array()), "exploration": of_type(dict)}
-_CONNECTORS: Final = {"connectors": anything}  # of a user's own connectors
-_WEIGHTS: Final = one_of(
-    fields({**_OF_MODULE, "timestep": count}, optional=_CONNECTORS),
-    fields({"modules": dict_of(fields(_OF_MODULE)), "timestep": count}, optional=_CONNECTORS),
+_OF_MODULE: Final = {
+    "version": shapes.count,
+    "state": shapes.dict_of(shapes.array()),
+    "exploration": shapes.of_type(dict),
+}
+_CONNECTORS: Final = {"connectors": shapes.anything}  # of a user's own connectors
+_WEIGHTS: Final = shapes.one_of(
+    shapes.fields({**_OF_MODULE, "timestep": shapes.count}, optional=_CONNECTORS),
+    shapes.fields(
+        {"modules": shapes.dict_of(shapes.fields(_OF_MODULE)), "timestep": shapes.count},
+        optional=_CONNECTORS,
+    ),
 )
-_RECORD: Final = fields(
+_RECORD: Final = shapes.fields(
     {
-        "format_version": count,
-        "why": TEXT,
-        "env": TEXT,
-        "role": TEXT,
-        "place": fields({name: seed if name == "root_seed" else count for name in _PLACE}),
-        "is_recreated": FLAG,
-        "number": count,
-        "positions": list_of(of_type(dict)),
-        "callbacks": one_of(CHAIN_STATE, NOTHING),
-        "evaluation": count,
-        "weights": one_of(_WEIGHTS, NOTHING),
-        "normalization": one_of(_NORMALIZATION, dict_of(_NORMALIZATION), NOTHING),
-        "request": one_of(_REQUEST, NOTHING),
+        "format_version": shapes.count,
+        "why": shapes.TEXT,
+        "env": shapes.TEXT,
+        "role": shapes.TEXT,
+        "place": shapes.fields(
+            {name: shapes.seed if name == "root_seed" else shapes.count for name in _PLACE}
+        ),
+        "is_recreated": shapes.FLAG,
+        "number": shapes.count,
+        "positions": shapes.list_of(shapes.of_type(dict)),
+        "callbacks": shapes.one_of(CHAIN_STATE, shapes.NOTHING),
+        "evaluation": shapes.count,
+        "weights": shapes.one_of(_WEIGHTS, shapes.NOTHING),
+        "normalization": shapes.one_of(
+            _NORMALIZATION, shapes.dict_of(_NORMALIZATION), shapes.NOTHING
+        ),
+        "request": shapes.one_of(_REQUEST, shapes.NOTHING),
     },
     optional={
         "table": TABLE_RECORD,
         "acting": ACTING_RECORD,
-        "algorithm": TEXT,
-        "config": fields(
-            {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT)},
-            optional={"root_seed": seed},
+        "algorithm": shapes.TEXT,
+        "config": shapes.fields(
+            {
+                "class": shapes.TEXT,
+                "settings": shapes.dict_of(shapes.anything),
+                "code": shapes.list_of(shapes.TEXT),
+            },
+            optional={"root_seed": shapes.seed},
         ),
     },
 )
@@ -213,9 +219,8 @@ class CrashFiles:
         number = 1
         while (path := directory / f"{stem}-{number}{SUFFIX}").exists():
             number += 1
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        with replacing(path, path.with_suffix(".unfinished"), must_sync=False) as file:
+            file.write(data)
         return path
 
 
@@ -278,7 +283,7 @@ def read_crash(path: str | Path) -> State:
     return record  # type: ignore[no-any-return]
 
 
-def _check(value: Any, shape: ShapeCheck, *, source: str) -> None:
+def _check(value: Any, shape: shapes.ShapeCheck, *, source: str) -> None:
     try:
         check_shape(value, shape)
     except CheckpointMismatchError as error:
@@ -316,7 +321,7 @@ def replay(
     _check(record["positions"], slots_of(module_specs, agents=agents), source="The crash file")
     _check(
         record["positions"],
-        list_of(anything, length=record["place"]["num_envs"]),
+        shapes.list_of(shapes.anything, length=record["place"]["num_envs"]),
         source="The crash file",
     )
     table = _table(record, now=spec.table)

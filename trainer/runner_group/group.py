@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
+from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -53,7 +52,7 @@ from trainer.runner_group.records import RunnerPlace, RunnerRecords, SlotStates,
 from trainer.runner_group.rounds import Ask, OnRecreated, RoundResult
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.types import AgentId, Array, State
+from trainer.types import AgentId, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -384,17 +383,19 @@ class EnvRunnerGroup:
     def _committed(self, requests: Mapping[int, SampleRequest], result: RoundResult) -> GroupSample:
         """Takes over where all slots stand after the answers to requests."""
         creation_metrics = []
-        replies = [reply for _, reply in sorted(result.answers.items())]
-        for index, reply in sorted(result.answers.items()):
+        answers = sorted(result.answers.items())
+        for index, reply in answers:
             self._asking.check_fingerprint(index, reply.mapping_fingerprint)
-        for index, reply in sorted(result.answers.items()):
+        for index, reply in answers:
             if reply.restarts.num_episodes_lost:
                 self._keep_lost(self._records.places[index], requests[index], reply)
             creation_metrics += self._records.places[index].take_creation_metrics()
             self._records.places[index].commit_reply(reply)
-        sample = GroupSample.of(replies, repair_s=result.repair_s)
+        sample = GroupSample.of([reply for _, reply in answers], repair_s=result.repair_s)
         self._asking.tell_recreated()
-        return self._with_losses(replace(sample, metrics=creation_metrics + sample.metrics))
+        if creation_metrics:
+            sample = replace(sample, metrics=creation_metrics + sample.metrics)
+        return self._with_losses(sample)
 
     def _keep_lost(self, place: RunnerPlace, request: SampleRequest, reply: SampleReply) -> None:
         """Keeps a request in which episodes were given up with their sub-env."""
@@ -408,6 +409,8 @@ class EnvRunnerGroup:
         self.num_sub_env_restarts += sample.num_sub_env_restarts
         num_episodes, num_env_steps = self._records.take_losses()
         self._states.tell_drop()
+        if not num_episodes and not num_env_steps:
+            return sample
         return replace(
             sample,
             num_episodes_lost=sample.num_episodes_lost + num_episodes,
@@ -719,7 +722,7 @@ class EnvRunnerGroup:
             known is not None
             and known.modules.ids == weights.modules.ids
             and all(
-                _same_arrays(known.modules[id_].state, newest.state)
+                same(known.modules[id_].state, newest.state)
                 for id_, newest in weights.modules.items()
             )
         )
@@ -933,12 +936,6 @@ class EnvRunnerGroup:
         """Whether the module of that id learns: all that there are do."""
         del batch
         return policy_id is None or policy_id in self.module_specs
-
-
-def _same_arrays(left: Mapping[str, Array], right: Mapping[str, Array]) -> bool:
-    return left.keys() == right.keys() and all(
-        np.array_equal(left[name], array) for name, array in right.items()
-    )
 
 
 def _is_same(known: ByModule[Normalization] | None, given: ByModule[Normalization]) -> bool:

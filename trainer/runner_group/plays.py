@@ -77,6 +77,23 @@ class GroupSample:
     @classmethod
     def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
         """The sample that some replies make up, in that order."""
+        if len(replies) == 1:  # short rounds of the only runner: every call counts
+            (reply,) = replies
+            return cls(
+                list(reply.episodes),
+                list(reply.records),
+                list(reply.numbers),
+                [reply.metrics],
+                reply.num_env_steps,
+                dict(reply.num_agent_steps),
+                dict(reply.num_module_steps),
+                dict(reply.agent_counts),
+                reply.num_episodes_lost,
+                reply.num_env_steps_lost,
+                repair_s + reply.restarts.repair_s,
+                reply.restarts.count,
+                reply.times,
+            )
         return cls(
             episodes=[episode for reply in replies for episode in reply.episodes],
             records=[record for reply in replies for record in reply.records],

@@ -12,21 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
-from checkpoints.state_shapes import (
-    FLAG,
-    NOTHING,
-    TEXT,
-    ShapeCheck,
-    anything,
-    count,
-    described,
-    dict_of,
-    fields,
-    like,
-    list_of,
-    of_type,
-    one_of,
-)
+from checkpoints import state_shapes as shapes
+from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
@@ -38,7 +25,7 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
-from trainer.envs.tasks import TaskInForce, same_task
+from trainer.envs.tasks import TaskInForce
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import is_number
 from trainer.episodes.episode_state import EPISODE_STATE
@@ -235,7 +222,7 @@ class RunnerPlace:
     def set_task(self, index: int, task: Any) -> None:
         """Sets the task of a sub-env; the runner is told with the next request."""
         position = self.positions[index]
-        if position.tasks and same_task(position.tasks[-1].task, task):
+        if position.tasks and same(position.tasks[-1].task, task):
             return
         positions = list(self.positions)
         positions[index] = position.with_task(task)
@@ -528,60 +515,63 @@ class RunnerRecords:
 # with an env, however loosely it keeps to its spaces, must be able to go on with it.
 
 
-def _played(episode: ShapeCheck) -> ShapeCheck:
+def _played(episode: shapes.ShapeCheck) -> shapes.ShapeCheck:
     """The check for the parts of a position, with episodes of a kind."""
-    return fields(
+    return shapes.fields(
         {
-            "episode_number": count,
-            "env_seed": one_of(count, NOTHING),
-            "actions": list_of(anything),
-            "observation": anything,
-            "episode": one_of(episode, NOTHING),
-            "earlier_chunks": list_of(episode),
+            "episode_number": shapes.count,
+            "env_seed": shapes.one_of(shapes.count, shapes.NOTHING),
+            "actions": shapes.list_of(shapes.anything),
+            "observation": shapes.anything,
+            "episode": shapes.one_of(episode, shapes.NOTHING),
+            "earlier_chunks": shapes.list_of(episode),
         },
         optional={
-            "tasks": list_of(of_type(list)),
-            "env_state": anything,
-            "carried_state": anything,
-            "connectors": of_type(dict),
-            "memory": anything,
-            "steps_ahead": count,
+            "tasks": shapes.list_of(shapes.of_type(list)),
+            "env_state": shapes.anything,
+            "carried_state": shapes.anything,
+            "connectors": shapes.of_type(dict),
+            "memory": shapes.anything,
+            "steps_ahead": shapes.count,
         },
     )
 
 
 _PLAYED: Final = _played(EPISODE_STATE)
-_PLAYED_BY_SEVERAL: Final = _played(of_type(dict))
+_PLAYED_BY_SEVERAL: Final = _played(shapes.of_type(dict))
 
-CALLBACK_STATES: Final = dict_of(CHAIN_STATE)
+CALLBACK_STATES: Final = shapes.dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
 
 def group_state(
     module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
-) -> ShapeCheck:
+) -> shapes.ShapeCheck:
     """The check for the state of an `EnvRunnerGroup`.
 
     Args:
         module_specs: know the spaces of the envs.
         agents: all possible ones; None for envs of one agent.
     """
-    return fields(
+    return shapes.fields(
         {
             "slots": slots_of(module_specs, agents=agents),
             "callbacks": CALLBACK_STATES,
-            "is_continued": FLAG,
+            "is_continued": shapes.FLAG,
         },
-        optional={"lost": list_of(count, length=2), "told_modules": list_of(TEXT)},
+        optional={
+            "lost": shapes.list_of(shapes.count, length=2),
+            "told_modules": shapes.list_of(shapes.TEXT),
+        },
     )
 
 
 def slots_of(
     module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
-) -> ShapeCheck:
+) -> shapes.ShapeCheck:
     """The check for the positions of env slots; arguments as in `group_state`."""
     if agents is not None:
-        return list_of(_slot_of_agents(agents))
+        return shapes.list_of(_slot_of_agents(agents))
     module_spec = module_specs.only
 
     def slot(value: Any, place: str) -> Iterator[str]:
@@ -589,13 +579,13 @@ def slots_of(
         yield from problems or _slot_problems(value, place, module_spec)
 
     def slots(value: Any, place: str) -> Iterator[str]:
-        problems = list(list_of(slot)(value, place))
+        problems = list(shapes.list_of(slot)(value, place))
         yield from problems or _unlike_each_other(value, place)
 
     return slots
 
 
-def _slot_of_agents(agents: Collection[AgentId]) -> ShapeCheck:
+def _slot_of_agents(agents: Collection[AgentId]) -> shapes.ShapeCheck:
     """The check for the position of a slot in which several agents play."""
 
     def slot(value: Any, place: str) -> Iterator[str]:
@@ -628,7 +618,7 @@ def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId
     for name, value in joint:
         is_fit = isinstance(value, tuple) and len(value) == len(agents)
         if not is_fit or not all(isinstance(part, tuple) and len(part) <= 2 for part in value):
-            yield f"{place}['{name}'] is {described(value)}, expected a part for each agent"
+            yield f"{place}['{name}'] is {shapes.described(value)}, expected a part for each agent"
             return
     steps = sum(nested.batch_length(chunk) for chunk in slot["actions"])
     if steps != slot["episode"]["env_t"]:
@@ -665,10 +655,10 @@ def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]
         example = example or rows
         for name, row in rows.items():
             if not isinstance(row, np.ndarray | np.generic | int | float | dict):
-                yield f"{inside}[{name!r}] holds {described(row)}, expected numbers"
+                yield f"{inside}[{name!r}] holds {shapes.described(row)}, expected numbers"
             # They may be missing where random actions were played; they are not learnt from.
             elif name in example:
-                yield from like(example[name])(row, f"{inside}[{name!r}]")
+                yield from shapes.like(example[name])(row, f"{inside}[{name!r}]")
 
 
 def _newest_outputs(slot: dict[str, Any]) -> dict[str, Any]:
@@ -700,16 +690,18 @@ def _chunk_problems(chunk: dict[str, Any], place: str, spec: RLModuleSpec) -> It
     for name in ("rewards", "earlier_return"):
         values = chunk[name]
         if isinstance(values, list):
-            yield from list_of(_reward)(values, f"{place}[{name!r}]")
+            yield from shapes.list_of(_reward)(values, f"{place}[{name!r}]")
     for name, rows in chunk["extra_model_outputs"].items():
         if isinstance(rows, list):
             for index, row in enumerate(rows):
-                yield from like(rows[0])(row, f"{place}['extra_model_outputs'][{name!r}][{index}]")
+                yield from shapes.like(rows[0])(
+                    row, f"{place}['extra_model_outputs'][{name!r}][{index}]"
+                )
 
 
 def _reward(value: Any, place: str) -> Iterator[str]:
     if not is_number(value):
-        yield f"{place} is {described(value)}, expected a number"
+        yield f"{place} is {shapes.described(value)}, expected a number"
 
 
 def _action_problems(
@@ -726,21 +718,21 @@ def _action_problems(
     yield from problems
 
 
-def _element(space: gym.Space[Any] | None, *, rows: bool = False) -> ShapeCheck:
+def _element(space: gym.Space[Any] | None, *, rows: bool = False) -> shapes.ShapeCheck:
     """The check for an element of a space, or for an array with a row for each of several."""
     if isinstance(space, spaces.Dict):
-        return fields({key: _element(part, rows=rows) for key, part in space.spaces.items()})
+        return shapes.fields({key: _element(part, rows=rows) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
         return _tuple_of([_element(part, rows=rows) for part in space.spaces])
     if space is None or space.shape is None:
-        return anything
+        return shapes.anything
     shape, is_float = space.shape, np.issubdtype(space.dtype or np.float64, np.floating)
     kinds = "fiub" if is_float or isinstance(space, spaces.MultiBinary) else "iub"
 
     def check(value: Any, place: str) -> Iterator[str]:
         found = _as_array(value)
         if found is None:
-            yield f"{place} is {described(value)}, expected an element of {space}"
+            yield f"{place} is {shapes.described(value)}, expected an element of {space}"
         elif found.shape[rows:] != shape or (rows and not found.ndim):
             expected = ("n", *shape) if rows else shape
             yield f"{place} has shape {found.shape}, expected {expected}"
@@ -760,10 +752,10 @@ def _as_array(value: Any) -> Array | None:
         return None
 
 
-def _tuple_of(parts: list[ShapeCheck]) -> ShapeCheck:
+def _tuple_of(parts: list[shapes.ShapeCheck]) -> shapes.ShapeCheck:
     def check(value: Any, place: str) -> Iterator[str]:
         if type(value) is not tuple or len(value) != len(parts):
-            yield f"{place} is {described(value)}, expected a tuple of {len(parts)}"
+            yield f"{place} is {shapes.described(value)}, expected a tuple of {len(parts)}"
             return
         for index, (part, entry) in enumerate(zip(parts, value, strict=True)):
             yield from part(entry, f"{place}[{index}]")
@@ -917,5 +909,5 @@ def tasks_for_fresh_slots(positions: Sequence[SlotPosition]) -> tuple[TaskInForc
     known = [position.task_now for position in positions]
     if not known or not all(known):
         return ()
-    is_one = all(same_task(task[0].task, known[0][0].task) for task in known)
+    is_one = all(same(task[0].task, known[0][0].task) for task in known)
     return known[0] if is_one else ()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import stat
@@ -22,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from checkpoints.file_system import lock_file
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # Without O_NONBLOCK, opening a FIFO waits for a writer.
@@ -138,10 +139,9 @@ class PrivateFolder:
             wait: whether to wait for others; else `BlockingIOError` if it is held.
             shared: whether others may hold it in the same way.
         """
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         makes = os.O_CREAT if wait and not shared else 0
         with self.opened_file(name, os.O_RDWR | makes) as file:
-            fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+            lock_file(file, wait=wait, shared=shared)
             yield file
 
     def status(self, name: str) -> os.stat_result:

@@ -23,7 +23,6 @@ from multiprocessing import forkserver, process, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NoReturn
 
 from trainer.errors import ConfigError
@@ -84,12 +83,7 @@ class ForkServerWatch:
         with contextlib.suppress(RuntimeError):
             self._thread.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,27 +1,24 @@
 """One run per directory: a lock that the operating system gives back when its process ends.
 
-Two processes in one directory would mix their results and remove each other's checkpoints. The lock
-is `flock` on a file, so it cannot be left behind by a crash; the file itself may be, and means
-nothing then.
+Two processes in one directory would mix their results and remove each other's checkpoints. A crash
+cannot leave the lock behind; the file may be, and means nothing then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
+from checkpoints.file_system import NoLocksError, lock_file
 from trainer.errors import ConfigError
 
 LOCK_FILE: Final = "run.lock"
 
 _LOGGER: Final = logging.getLogger(__name__)
-_NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _MAX_TRIES: Final = 10
 
 
@@ -85,12 +82,7 @@ class RunLock:
             ) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
             os.close(self._descriptor)
             return
@@ -125,12 +117,10 @@ class RunLock:
 
     def _lock(self, descriptor: int) -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except BlockingIOError as error:
             raise ConfigError(self._in_use_by(descriptor)) from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS_HERE:
-                raise
+        except NoLocksError as error:
             _LOGGER.warning(
                 "%s cannot be locked (%s): make sure that no other process trains there.",
                 self._path,

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 # ---- signals
@@ -76,12 +76,7 @@ class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred(
         else:
             self._handlers[number](number, frame)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_active = False
         try:
             for number, handler in self._handlers.items():
@@ -142,12 +137,7 @@ class OrderlyEnd:
             self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._ring)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             is_late = self.was_asked and number == signal.SIGHUP
             signal.signal(number, signal.SIG_IGN if is_late else handler)

@@ -16,6 +16,7 @@ import gymnasium
 import gymnasium as gym
 import numpy as np
 
+from checkpoints.trees import same
 from trainer.connectors import ObservationEncoder
 from trainer.envs import EnvFactory, EnvState, make_env_factory, why_no_env_state
 from trainer.episodes import nested
@@ -27,7 +28,7 @@ from trainer.episodes.episode_columns import (
     STATE_OUT,
     VF_PREDS,
 )
-from trainer.episodes.nested import copied, is_same
+from trainer.episodes.nested import copied
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.memory import state_form
 from trainer.types import Array
@@ -167,6 +168,8 @@ def check_module(
     module = spec.build(np.random.default_rng(seed))
     _check_acting(module, obs)
     _check_training(module, obs)
+    if module.gives_values:
+        _check_values_while_acting(module, obs)
     if module.is_stateful():
         _check_memory(module, obs, seed=seed)
     _check_state(module, obs)
@@ -240,6 +243,25 @@ def _check_training(module: RLModule, obs: Array) -> None:
             values.shape == (count,),
             f"{name}.forward_train gave {VF_PREDS!r} of the shape {values.shape}; expected "
             f"{(count,)}: one number per row.",
+        )
+
+
+def _check_values_while_acting(module: RLModule, obs: Array) -> None:
+    """Acting values a row as learning does, with the same bits in any batch."""
+    name = type(module).__name__
+    for forward in (module.forward_exploration, module.forward_inference):
+        values, wanted = forward({OBS: obs})[VF_PREDS], module.compute_values({OBS: obs})
+        alone = forward({OBS: obs[:1]})[VF_PREDS]
+        _expect(
+            alone.tobytes() == values[:1].tobytes(),
+            f"{name}.{forward.__name__} values a row with other bits when it stands alone, so runs "
+            "could not be repeated exactly. Compute nothing across rows.",
+        )
+        _expect(
+            np.allclose(values, wanted, rtol=1e-3, atol=1e-4),
+            f"{name}.{forward.__name__} gives other {VF_PREDS!r} than `compute_values`, by "
+            f"{np.abs(values - wanted).max():.3g}. What acting gives is learnt from: return the "
+            "same, or none.",
         )
 
 
@@ -479,7 +501,7 @@ def _compare(expected: Sequence[_Answer], found: Sequence[_Answer], *, where: st
     for step, (right, left) in enumerate(zip(expected, found, strict=False)):
         for part, a, b in zip(_PARTS, right, left, strict=False):
             _expect_state(
-                is_same(a, b),
+                same(a, b),
                 f"After set_state(), the {part} of answer {step} is {b!r:.200}, and without it "
                 f"{a!r:.200} ({where}). Something that the env remembers is missing in "
                 "get_state(), or is not put back by set_state(): counters, generators, buffers, "

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import difflib
 import faulthandler
-import fcntl
 import multiprocessing
 import os
 import resource
@@ -27,6 +25,8 @@ import gymnasium
 import numpy as np
 
 from callbacks import EVENTS, RLlibCallback
+from checkpoints.file_system import lock_file
+from checkpoints.nearest_names import did_you_mean
 from trainer.env_runners import EnvRunner
 from trainer.env_runners.env_runner import get_global_worker
 from trainer.envs import EnvContext, EnvFactory
@@ -177,7 +177,7 @@ class Fault:
         """Changes (how often it may still happen, how often it has); returns what was before."""
         file = os.open(self.memory, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, wait=True)
             line = os.pread(file, _LINE_BYTES, 0)
             left, fired = map(int, line.split()) if line else (self._most_times, 0)
             after = change(left, fired)
@@ -197,8 +197,7 @@ class Fault:
 
 def _check_known(name: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
-        near = difflib.get_close_matches(given, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(given, known)
         raise ConfigError(f"Fault({name}={given!r}): expected one of {', '.join(known)}.{hint}")
 
 

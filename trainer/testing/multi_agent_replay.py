@@ -15,10 +15,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.trees import same
 from trainer.agent_ids import canonical_order, listed
 from trainer.envs import AnswerChecks, EnvAgents, as_multi_agent_env
 from trainer.episodes import MultiAgentEpisode
-from trainer.episodes.nested import copied, is_same
+from trainer.episodes.nested import copied
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import AgentId
 
@@ -119,7 +120,7 @@ def _play(
             if episode.get_agents_to_act() != set(chosen):
                 break  # others are observed: the comparison shows it
         handed = {agent: copied(action) for agent, action in chosen.items()}
-        answer = checks.step(env.step(handed), env_t=episode.env_t + 1)
+        answer = checks.step(env.step(handed), episode)
         observations, rewards, terminateds, truncateds, infos = answer
         episode.add_env_step(
             observations, chosen, rewards, infos, terminateds=terminateds, truncateds=truncateds
@@ -147,6 +148,6 @@ def _different_part(left: dict[AgentId, Any], right: dict[AgentId, Any]) -> str:
     if left.keys() != right.keys():
         return f" are of {listed(list(left))}, then of {listed(list(right))}"
     for agent in canonical_order(left):
-        if not is_same(left[agent], right[agent]):
+        if not same(left[agent], right[agent]):
             return f" differ for agent {agent!r}"
     return ""

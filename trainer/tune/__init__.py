@@ -19,9 +19,9 @@ the same trials, the same rows, the same best config come of it.
 
 from typing import NoReturn
 
+from checkpoints.nearest_names import did_you_mean
 from trainer.envs import register_env
 from trainer.errors import JournalError, SearchSpaceError, TrialError, TuneError
-from trainer.metrics.result import nearest
 from trainer.tune import logger, schedulers, search, stopper
 from trainer.tune.callbacks import (
     Callback,
@@ -183,4 +183,4 @@ def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
     advice = not_offered(name)
-    raise AttributeError(advice or f"trainer.tune has no {name!r}.{nearest(name, __all__)}")
+    raise AttributeError(advice or f"trainer.tune has no {name!r}.{did_you_mean(name, __all__)}")

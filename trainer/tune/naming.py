@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
 from checkpoints.arguments import shown
-from trainer.config.settings import nearest
+from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.optuna_search import OptunaSearch
 from trainer.tune.population_based_training import (
@@ -112,8 +112,7 @@ def stand_in(name: str, known: Iterable[str], *, module: str) -> Callable[..., N
     """
     advice = None if name.startswith("__") else not_offered(name)
     if advice is None:
-        near = nearest(name, known)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(name, known)
         raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}")
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
@@ -150,8 +149,7 @@ def _created(
     made = known.get(name.lower()) if isinstance(name, str) else None
     if made is None:
         refusal = not_offered(_OTHER_NAMES.get(str(name).lower(), str(name)))
-        near = nearest(str(name), known)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(name, known)
         raise TuneError(
             f"{creator}({shown(name)}): "
             + (refusal or f"expected one of {', '.join(map(repr, known))}.{hint}")
@@ -159,8 +157,7 @@ def _created(
     names = [each for each in inspect.signature(made).parameters if each != "self"]
     unknown = sorted(arguments.keys() - set(names))
     if unknown:
-        near = nearest(unknown[0], names)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(unknown[0], names)
         raise TuneError(
             f"{creator}({name!r}, {unknown[0]}={shown(arguments[unknown[0]])}): there is no such "
             f"argument; expected some of {', '.join(names)}.{hint}"

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints.arguments import shown
+from checkpoints.trees import named_leaves, same
 from trainer.config import AlgorithmConfig
-from trainer.config.settings import same_value
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.positions import Kind, rng_at
@@ -364,7 +364,7 @@ class _Explore:
                 "return what it was given, changed."
             )
         for path, value in _leaves(given):
-            if path in before and same_value(before[path], value):
+            if path in before and same(before[path], value):
                 continue
             domain = self.domains.get(path) or space.parameters.get(path)
             problem = None if domain is None else domain.problem_of(value)
@@ -402,13 +402,8 @@ def _nested(config: Any) -> dict[str, Any]:
     return config.to_dict() if isinstance(config, AlgorithmConfig) else dict(config)
 
 
-def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    tree = config if isinstance(config, Mapping) else _nested(config)
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
+def _leaves(config: Any) -> Iterator[tuple[str, Any]]:
+    return named_leaves(config if isinstance(config, Mapping) else _nested(config), keep_empty=True)
 
 
 # ---- policies
@@ -522,7 +517,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         changed = {
             path: value
             for path, value in _leaves(due[-1][1])
-            if path not in known or not same_value(known[path], value)
+            if path not in known or not same(known[path], value)
         }
         return (
             Verdict(

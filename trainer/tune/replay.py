@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.config.settings import same_value
+from checkpoints.trees import same
 from trainer.errors import JournalError
 from trainer.tune.journal_entries import (
     AmendEntry,
@@ -138,7 +138,7 @@ class Recorded:
 
     def compare(self, recorded: Mapping[str, Any], again: Mapping[str, Any], number: int) -> None:
         """Notes a suggestion that came out otherwise."""
-        if not same_value(dict(recorded), dict(again)):
+        if not same(dict(recorded), dict(again)):
             self._differs(f"trial {number:05d} got {dict(recorded)}, now {dict(again)}")
 
     def decisions(self, moment: str, computed: Sequence[DecideEntry]) -> list[DecideEntry]:
@@ -192,4 +192,4 @@ def _same_entry(first: Entry, second: Entry) -> bool:
     if type(first) is not type(second):
         return False
     # JSON has lists for tuples, and NaN differs from itself.
-    return first == second or same_value(first.to_plain(), second.to_plain())
+    return first == second or same(first.to_plain(), second.to_plain())

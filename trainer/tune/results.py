@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.optional_import import optional_module
-from callbacks.ready_made.result_files import leaves
-from trainer.config.settings import nearest
+from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import named_leaves
 from trainer.errors import TrialError, TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
@@ -101,7 +101,7 @@ class Result:
             ImportError: pandas is not installed.
         """
         pandas = optional_module("pandas", user="Result.metrics_dataframe", extra="pandas")
-        return pandas.DataFrame([dict(leaves(row)) for row in self.rows()])
+        return pandas.DataFrame([dict(named_leaves(row)) for row in self.rows()])
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -216,7 +216,7 @@ class ResultGrid(Sequence[Result]):
             last = TrialFiles(Path(result.path)).last_row() or {}
             params = {f"config/{path}": value for path, value in result.params.items()}
             head = {"number": result.number, "status": result.status}
-            found.append({**head, **dict(leaves(last)), **params})
+            found.append({**head, **dict(named_leaves(last)), **params})
         return found
 
     def table(self, columns: Sequence[str] | None = None) -> str:
@@ -259,7 +259,7 @@ class ResultGrid(Sequence[Result]):
                 if not math.isnan(value := number_at(row, filter_metric))
             ]
             best = max(scored, key=lambda entry: entry[:2])[2] if scored else {}
-            found.append({**last, **dict(leaves(best))})
+            found.append({**last, **dict(named_leaves(best))})
         return pandas.DataFrame(found)
 
     def get_best_result(
@@ -305,11 +305,10 @@ class ResultGrid(Sequence[Result]):
         have = []
         for result in self._results:
             last = TrialFiles(Path(result.path)).last_row() or {}
-            keys |= {path for path, _ in leaves(last)}
+            keys |= {path for path, _ in named_leaves(last)}
             if value_at(last, metric) is not MISSING:
                 have.append(f"{result.number:05d}")
-        near = nearest(metric, keys)
-        hint = f" Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(metric, keys)
         what = (
             f"Trials {', '.join(have[:10])} have it, but no finite number."
             if have

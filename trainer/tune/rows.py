@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
-from trainer.metrics.result import nearest
 from trainer.old_names import OLD_NAMES
 
 Row = Mapping[str, Any]
@@ -112,6 +112,6 @@ class AppearingKeys:
             return None
         known = ResultDict(row).flat() if any(isinstance(v, Mapping) for v in row.values()) else row
         lines = [
-            f"{key!r} is in none of them.{nearest(key, known)}" for key in sorted(self._unseen)
+            f"{key!r} is in none of them.{did_you_mean(key, known)}" for key in sorted(self._unseen)
         ]
         return f"After {self._num_rows} rows, {' '.join(lines)}"

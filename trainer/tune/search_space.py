@@ -22,8 +22,9 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 
 from checkpoints.arguments import shown
+from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import mapped, same
 from trainer.config import AlgorithmConfig
-from trainer.config.settings import nearest, same_value
 from trainer.errors import SearchSpaceError
 from trainer.types import ToBeDrawn
 
@@ -58,7 +59,7 @@ class Choice(Domain):
         return f"choice({list(self.values)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Choice) and same_value(self.values, other.values)
+        return isinstance(other, Choice) and same(self.values, other.values)
 
     def __hash__(self) -> int:
         return hash(repr(self))  # values may be lists
@@ -76,9 +77,9 @@ class Choice(Domain):
     def index(self, value: Any) -> int | None:
         """Where a value stands among the choices; None if it is none of them."""
         for index, each in enumerate(self.values):
-            if type(each) is type(value) and same_value(each, value):
+            if type(each) is type(value) and same(each, value):
                 return index
-        return next((i for i, each in enumerate(self.values) if same_value(each, value)), None)
+        return next((i for i, each in enumerate(self.values) if same(each, value)), None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -427,13 +428,7 @@ def _with(value: Any, path: Path, new: Any) -> Any:
 
 def _copied(value: Any) -> Any:
     """A copy of nested dicts, lists and tuples; what else is in them stays the same object."""
-    if isinstance(value, dict):
-        return {key: _copied(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_copied(entry) for entry in value]
-    if type(value) is tuple:
-        return tuple(_copied(entry) for entry in value)
-    return value
+    return mapped(lambda leaf: leaf, value)
 
 
 class SearchSpace:
@@ -532,12 +527,11 @@ class SearchSpace:
         elif isinstance(value, Mapping):
             for key, entry in value.items():
                 self._collect(entry, (*path, key), flat, where)
-        elif not same_value(value, self._constant(path)):
-            near = nearest(name, self.parameters)
+        elif not same(value, self._constant(path)):
             raise SearchSpaceError(
                 f"{where}: {name}={shown(value)} is no parameter of the space and not its constant "
                 f"there. Expected some of {', '.join(self.parameters) or 'none'}."
-                + (f" Did you mean {near!r}?" if near else "")
+                f"{did_you_mean(name, self.parameters)}"
             )
 
     def _constant(self, path: Path) -> Any:

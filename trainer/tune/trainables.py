@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
+from checkpoints.nearest_names import nearest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
-from trainer.config.settings import nearest
 from trainer.errors import ConfigError, TuneError
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
+from checkpoints.file_system import replacing
 from trainer.errors import JournalError, TuneError
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_file import APPENDING, append_whole
@@ -258,16 +259,9 @@ def write_whole(path: Path, text: str, *, must_sync: bool = False) -> None:
     Raises:
         JournalError: the disk is full, or the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            if must_sync:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-        if must_sync:
-            FileSystem().sync_directory(path.parent)
+        with replacing(path, path.with_name(f".{path.name}.tmp"), must_sync=must_sync) as file:
+            file.write(text.encode())
     except OSError as error:
         raise _refused(path, error) from error
 

@@ -27,6 +27,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import checked_methods
+from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
@@ -39,7 +40,6 @@ from trainer.config.settings import (
     number,
     one_of,
     optional,
-    same_value,
     schedule,
 )
 from trainer.config.validation import Rule
@@ -334,7 +334,7 @@ def epsilon_is_a_share(config: DQNConfig) -> Iterator[Problem]:
 def epsilon_is_said_once(config: DQNConfig) -> Iterator[Problem]:
     """Not both `epsilon` and arguments of ε-greedy without a type are given."""
     arguments = config.exploration_config
-    is_default = same_value(config.epsilon, type(config).epsilon.default)
+    is_default = same(config.epsilon, type(config).epsilon.default)
     if not is_default and arguments and "type" not in arguments:
         yield Problem(
             assignment("exploration_config", arguments),

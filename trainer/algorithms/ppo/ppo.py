@@ -587,7 +587,7 @@ class AdvantagePostprocessing:
         last_value = 0.0
         if self.use_critic:
             values = values_of_chunk(module, obs, batch)
-            batch[VF_PREDS] = values[:-1]
+            batch.setdefault(VF_PREDS, values[:-1])
             last_value = 0.0 if batch[TERMINATEDS][-1] else float(values[-1])
         compute_advantages(
             batch,

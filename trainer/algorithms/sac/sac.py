@@ -345,7 +345,7 @@ class SACLearner(ReplayLearner):
         num_env_steps_sampled_lifetime: int,
         num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
-    ) -> dict[str, Any]:
+    ) -> Mapping[str, Any]:
         """See `ReplayLearner.update_from`."""
         self._set_rates(num_env_steps_sampled_before)
         with self._critics.side_by_side:
@@ -400,13 +400,24 @@ class SACLearner(ReplayLearner):
             # float32 draws would be another sequence than those of the float64 of gradient checks.
             shape = (2, len(batch.obs), distribution.noise_width)
             noise = rng.standard_normal(shape).astype(module.parameters.dtype)
-            values = self._soft_values(batch.next_obs, noise[0], alpha, distribution)
-            policy_loss, logp = self._policy(batch.obs, noise[1], alpha, distribution)
+            if self._computes_pairs():
+                next_inputs, inputs = self._both_inputs(batch)
+                values = self._soft_values(
+                    batch.next_obs, next_inputs, noise[0], alpha, distribution
+                )
+            else:
+                next_inputs = self._target_inputs(batch.next_obs)
+                values = self._soft_values(
+                    batch.next_obs, next_inputs, noise[0], alpha, distribution
+                )
+                inputs = self._inputs(batch.obs)
+            policy_loss, logp, outputs = self._policy(batch, inputs, noise[1], alpha, distribution)
         else:
             values = self._discrete_soft_values(batch.next_obs, alpha)
             policy_loss, logp = self._discrete_policy(batch.obs, alpha)
+            outputs = self._critics.forward(self._seen(batch.obs))
         targets = soft_targets(batch.rewards, batch.discounts, values)
-        critics, min_q = self._learn_critics(batch, targets)
+        critics, min_q = self._learn_critics(batch, targets, outputs)
         alpha_loss, d_log_alpha = temperature_loss(
             logp, log_alpha=math.log(alpha), target_entropy=self.target_entropy
         )
@@ -415,20 +426,58 @@ class SACLearner(ReplayLearner):
 
     # ---- actions that are drawn
 
+    def _computes_pairs(self) -> bool:
+        """Whether parts of the policy and of the critics are worth a thread of their own."""
+        module, critics = self.module, self._critics
+        return (
+            isinstance(module, SACModule)
+            and isinstance(critics, Critics)
+            and module.can_look_ahead
+            and critics.are_large
+        )
+
+    def _both_inputs(self, batch: ReplayBatch) -> tuple[Array, Array]:
+        """The policy's inputs after and before the steps, computed side by side."""
+        found: dict[str, Array] = {}
+        module: Any = self.module
+
+        def ahead() -> None:
+            found["next"] = module.look_ahead(batch.next_obs)
+
+        def now() -> None:
+            found["now"] = self._inputs(batch.obs)
+
+        self._critics.side_by_side.run(now, ahead)
+        return found["next"], found["now"]
+
     def _soft_values(
-        self, obs: Array, noise: Array, alpha: float, distribution: SquashedGaussian
+        self,
+        obs: Array,
+        inputs: Array,
+        noise: Array,
+        alpha: float,
+        distribution: SquashedGaussian,
     ) -> Array:
         """V(s') from the target critics and an action drawn from the policy, [B]."""
-        drawn = distribution.reparameterized(self._target_inputs(obs), noise)
+        drawn = distribution.reparameterized(inputs, noise)
         values: Array = _smallest(self.target.critics.forward(obs, drawn.actions))
         values -= alpha * drawn.logp
         return values
 
     def _policy(
-        self, obs: Array, noise: Array, alpha: float, distribution: SquashedGaussian
-    ) -> tuple[float, Array]:
-        """L_π and log π(ã|s); overwrites the policy's gradients."""
-        drawn = distribution.reparameterized(self._inputs(obs), noise)
+        self,
+        batch: ReplayBatch,
+        inputs: Array,
+        noise: Array,
+        alpha: float,
+        distribution: SquashedGaussian,
+    ) -> tuple[float, Array, list[Array]]:
+        """L_π and log π(ã|s); overwrites the policy's gradients.
+
+        Beside these the critics value the actions of the batch: the third of what is returned.
+        """
+        obs = batch.obs
+        drawn = distribution.reparameterized(inputs, noise)
         q_values = self._critics.forward(obs, drawn.actions)
         smallest = _smallest(q_values)
         loss = float(np.mean(alpha * drawn.logp - smallest))
@@ -437,10 +486,18 @@ class SACLearner(ReplayLearner):
         d_values = [share * (q_values[0] == smallest).astype(smallest.dtype)]
         d_values += [share - d_values[0]] * (len(q_values) - 1)
         d_actions = self._critics.d_actions(d_values)
-        self.module.backward(
-            d_action_dist_inputs=drawn.backward(d_actions=d_actions, d_logp=alpha / len(obs))
-        )
-        return loss, drawn.logp
+        d_inputs = drawn.backward(d_actions=d_actions, d_logp=alpha / len(obs))
+        if not self._computes_pairs():
+            self.module.backward(d_action_dist_inputs=d_inputs)
+            return loss, drawn.logp, self._critics.forward(self._seen(obs), batch.actions)
+        outputs: list[Array] = []
+        critics: Any = self._critics
+
+        def value() -> None:
+            outputs.extend(critics.forward(self._seen(obs), batch.actions, in_one_thread=True))
+
+        critics.side_by_side.run(lambda: self.module.backward(d_action_dist_inputs=d_inputs), value)
+        return loss, drawn.logp, outputs
 
     # ---- finitely many actions
 
@@ -461,13 +518,18 @@ class SACLearner(ReplayLearner):
 
     # ---- both
 
-    def _learn_critics(self, batch: ReplayBatch, targets: Array) -> tuple[list[CriticLoss], Array]:
-        """L_Q of every critic, and the smallest Q(s, a), [B]; overwrites their gradients."""
+    def _learn_critics(
+        self, batch: ReplayBatch, targets: Array, outputs: list[Array]
+    ) -> tuple[list[CriticLoss], Array]:
+        """L_Q of every critic, and the smallest Q(s, a), [B]; overwrites their gradients.
+
+        Args:
+            batch: transitions.
+            targets: y, [B].
+            outputs: what the critics gave for the batch last.
+        """
         rows = np.arange(len(targets))
         is_discrete = self.module.is_discrete
-        outputs = self._critics.forward(
-            self._seen(batch.obs), None if is_discrete else batch.actions
-        )
         selected = [q[rows, batch.actions] if is_discrete else q for q in outputs]
         losses = [critic_loss(q, targets, batch.weights) for q in selected]
         gradients = [loss.d_q for loss in losses]

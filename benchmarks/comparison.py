@@ -1,0 +1,265 @@
+"""The whole comparison as one table: what `make bench` prints.
+
+Each line is measured in pairs, ours and theirs in turn, and its ratio is the median of the pairs'
+ratios. What is compared with a peer that is not installed is named and left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks import off_policy, sampling, startup
+from benchmarks.figures import Figure, alternate, ratio
+from benchmarks.learning import ppo_speed_config
+from benchmarks.peers import sb3_sac_rate, sbx_sac_rate
+from benchmarks.sample_ahead import built, share
+from benchmarks.scale_out import timed
+from benchmarks.tasks import sac_pendulum
+from trainer import AlgorithmConfig
+
+Measured = tuple[Figure, Figure | None]
+"""Ours; and theirs, if it is a comparison."""
+
+REPEATS: Final = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table.
+
+    Attributes:
+        what: is measured.
+        peer: what it is compared with; empty if what counts is the figure itself.
+        needs: the module that the peer is; empty if it is always there.
+        wanted: of the ratio, or of the figure.
+        seconds_each: about so long takes one pair, on two cores.
+        measure: measures so many pairs.
+    """
+
+    what: str
+    peer: str
+    needs: str
+    wanted: str
+    seconds_each: float
+    measure: Callable[[int], Measured]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the peer is installed."""
+        try:
+            return not self.needs or importlib.util.find_spec(self.needs) is not None
+        except ModuleNotFoundError:  # not even the package that it would be in
+            return False
+
+
+# ---- what is measured
+
+
+def process_seconds(code: str) -> float:
+    """Seconds from the start of a Python process to its end."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", code]
+    return timed(lambda: subprocess.run(command, check=True, capture_output=True, env=environment))
+
+
+def to_450(peer: str, repeats: int) -> Measured:
+    """Seconds of whole processes that solve CartPole-v1, a seed each."""
+    mine, other = [], []
+    for seed in range(repeats):
+        mine.append(
+            process_seconds(
+                "from benchmarks.learning import ppo_speed_config, run\n"
+                f"run(ppo_speed_config(0).debugging(seed={seed}))"
+            )
+        )
+        other.append(process_seconds(f"from benchmarks.peers import {peer}\n{peer}({seed})"))
+    return Figure(mine, "s"), Figure(other, "s")
+
+
+def off_policy_rates(
+    config: Callable[[], AlgorithmConfig],
+    make_theirs: Callable[[], Callable[[], float]],
+    num_steps: int,
+    repeats: int,
+) -> Measured:
+    """Env steps per second with learning."""
+    made = config().debugging(seed=0)
+    return off_policy.rates(made, make_theirs, num_steps=num_steps, repeats=repeats)
+
+
+def sample_rates(num_envs: int, is_native: bool, repeats: int) -> Measured:
+    """Env steps per second of `sample()`."""
+    return sampling.rates(num_envs, is_native=is_native, repeats=repeats)
+
+
+def two_runners(repeats: int) -> Measured:
+    """Seconds of iterations with two runners, and with none."""
+    with ExitStack() as stack:
+        two, none = (
+            stack.enter_context(ppo_speed_config(number).debugging(seed=0).build_algo())
+            for number in (2, 0)
+        )
+        return alternate(
+            lambda: timed(lambda: [two.train() for _ in range(5)]),
+            lambda: timed(lambda: [none.train() for _ in range(5)]),
+            unit="s",
+            repeats=repeats,
+        )
+
+
+def slow_share(num_runners: int, is_exponential: bool, is_ahead: bool, repeats: int) -> Measured:
+    """The share of the ideal throughput."""
+    with built(num_runners, is_exponential=is_exponential, is_ahead=is_ahead) as algo:
+        return Figure([share(algo, 2) for _ in range(repeats)], "of ideal"), None
+
+
+def start(has_bytecode: bool, repeats: int) -> Measured:
+    """Seconds from nothing to the first result; the first process fills the system's caches."""
+    all_ = [startup.seconds(has_bytecode=has_bytecode) for _ in range(repeats + 1)]
+    return Figure(all_[1:], "s"), None
+
+
+# ---- the table
+
+_SB3: Final = "Stable-Baselines3"
+_PPO: Final = "PPO, CartPole to 450, whole process"
+_SAC: Final = "SAC, Pendulum, 256×256, batch 256, an update per step"
+_SAC_STEPS: Final = off_policy.NUM_SAC_STEPS
+
+LINES: Final = (
+    Line(_PPO, _SB3, "stable_baselines3", "≤ 0.10", 40, partial(to_450, "sb3_solves")),
+    Line(_PPO, "RLlib, tuned", "ray.rllib", "≤ 0.03", 120, partial(to_450, "rllib_tuned_solves")),
+    Line(
+        "DQN, CartPole, one env, 64×64, batch 64, an update per 4 steps",
+        _SB3,
+        "stable_baselines3",
+        "≥ 4.5",
+        8,
+        partial(
+            off_policy_rates,
+            off_policy.short_dqn_config,
+            off_policy.sb3_short_dqn,
+            off_policy.NUM_SHORT_STEPS,
+        ),
+    ),
+    Line(
+        _SAC,
+        _SB3,
+        "stable_baselines3",
+        "≥ 2.2",
+        25,
+        partial(
+            off_policy_rates, sac_pendulum, partial(sb3_sac_rate, num_steps=_SAC_STEPS), _SAC_STEPS
+        ),
+    ),
+    Line(
+        _SAC,
+        "SBX",
+        "sbx",
+        "≥ 1.3",
+        25,
+        partial(
+            off_policy_rates, sac_pendulum, partial(sbx_sac_rate, num_steps=_SAC_STEPS), _SAC_STEPS
+        ),
+    ),
+    Line(
+        "sample(), 8 envs",
+        "SyncVectorEnv(8), random",
+        "",
+        "≥ 0.65",
+        0.5,
+        partial(sample_rates, 8, False),
+    ),
+    Line(
+        "sample(), CartPoleVectorEnv(64)",
+        "SyncVectorEnv(64), random",
+        "",
+        "≥ 3",
+        0.5,
+        partial(sample_rates, 64, True),
+    ),
+    Line("two env runners, CartPole, 8 envs", "no env runners", "", "≤ 1.0", 2, two_runners),
+    *(
+        Line(
+            f"env of 5 ms, {'exponential' if is_exponential else 'constant'}, {num} runner(s)"
+            f"{', sample_ahead' if is_ahead else ''}",
+            "",
+            "",
+            "≥ 0.97" if is_ahead else "≥ 0.93",
+            3.5,
+            partial(slow_share, num, is_exponential, is_ahead),
+        )
+        for is_exponential in (False, True)
+        for num in (1, 4, 8)
+        for is_ahead in (False, True)
+    ),
+    Line("import, build with 2 runners, train()", "", "", "≤ 0.7", 1.5, partial(start, True)),
+    Line("the same without bytecode files", "", "", "≤ 1.0", 2.5, partial(start, False)),
+)
+
+_LONGER: Final = (
+    "Not in here, for it takes half an hour: how steady DQN is "
+    "(python -m benchmarks.dqn_steadiness)."
+)
+
+
+def main(repeats: int = REPEATS) -> None:
+    """Measures all lines and prints the table.
+
+    Args:
+        repeats: pairs per line.
+    """
+    possible = [line for line in LINES if line.is_possible]
+    missing = sorted({line.peer for line in LINES} - {line.peer for line in possible})
+    minutes = sum(line.seconds_each * (repeats + 1) for line in possible) / 60
+    print(f"comparison: {len(possible)} lines, {repeats} pairs each, about {minutes:.0f} min")
+    if missing:
+        print(
+            f"not installed, so left out: {', '.join(missing)} "
+            "(pip install stable-baselines3 sbx-rl 'ray[rllib]')"
+        )
+    rows = []
+    for number, line in enumerate(possible, start=1):
+        against = f" against {line.peer}" if line.peer else ""
+        print(f"  {number}/{len(possible)} {line.what}{against} …", flush=True)
+        started_at = time.perf_counter()
+        rows.append(row_of(line, line.measure(repeats)))
+        print(f"      {rows[-1][4]} ({time.perf_counter() - started_at:.0f} s)", flush=True)
+    print()
+    head = ("what", "against", "ours", "theirs", "ratio or share (lowest – highest)", "wanted")
+    print(drawn([head, *rows]))
+    print(_LONGER, flush=True)
+
+
+def row_of(line: Line, measured: Measured) -> tuple[str, ...]:
+    """The cells of a line."""
+    ours, theirs = measured
+    if theirs is None:
+        counts, cells = ours, ("", "")
+    else:
+        counts = ratio(ours, theirs)
+        cells = (f"{ours.median:,.4g} {ours.unit}", f"{theirs.median:,.4g} {theirs.unit}")
+    low, high = min(counts.values), max(counts.values)
+    spread = f"{counts.median:.3g} ({low:.3g} – {high:.3g}, n={len(counts.values)})"
+    return (line.what, line.peer, *cells, spread, line.wanted)
+
+
+def drawn(rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown whose columns stand below each other."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

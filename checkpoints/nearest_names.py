@@ -1,0 +1,52 @@
+"""The known name that an unknown one was probably meant to be, for the errors of all packages."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, Final
+
+IN_BRACKETS: Final = " (did you mean {}?)"
+"""The form of a hint in the middle of a sentence, behind the unknown name."""
+
+
+def nearest_names(
+    name: object, known: Iterable[Any], *, most: int = 1, similarity: float = 0.6
+) -> list[Any]:
+    """Return the known names that look most like `name`, the nearest first; case does not count.
+
+    Args:
+        name: what was written; what is no text counts as its text.
+        known: what could have been meant.
+        most: how many names at the most.
+        similarity: how similar a name has to be: 0 anything, 1 equal but for case.
+    """
+    by_text = {str(one).lower(): one for one in sorted(known, key=str)}
+    texts = difflib.get_close_matches(str(name).lower(), by_text, n=most, cutoff=similarity)
+    return [by_text[text] for text in texts]
+
+
+def nearest(name: object, known: Iterable[Any], *, similarity: float = 0.6) -> Any:
+    """Return the known name that looks most like `name`, or None when none looks similar."""
+    return next(iter(nearest_names(name, known, similarity=similarity)), None)
+
+
+def did_you_mean(
+    name: object,
+    known: Iterable[Any],
+    form: str = " Did you mean {}?",
+    *,
+    most: int = 1,
+    similarity: float = 0.6,
+) -> str:
+    """Return the question for what was meant, or an empty string when nothing looks similar.
+
+    Args:
+        name: what was written.
+        known: what could have been meant.
+        form: the question, with `{}` where the names go, each as `repr` shows it.
+        most: how many names at the most.
+        similarity: how similar a name has to be: 0 anything, 1 equal but for case.
+    """
+    names = nearest_names(name, known, most=most, similarity=similarity)
+    return form.format(", ".join(map(repr, names))) if names else ""

@@ -1,0 +1,120 @@
+"""Nested values: dicts, lists and tuples with anything as leaves. Rebuilt, walked, compared.
+
+What envs answer has structure of its own, in which lists are leaves: see `trainer.episodes.nested`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def mapped(
+    function: Callable[[Any], Any],
+    value: Any,
+    *,
+    dict_type: Callable[[dict[Any, Any]], Any] = dict,
+    list_type: Callable[[list[Any]], Any] = list,
+) -> Any:
+    """Return a copy of nested dicts, lists and tuples in which each leaf went through `function`.
+
+    Args:
+        function: from a leaf to what stands there in the copy.
+        value: its dicts become plain ones; named tuples stay what they are. Other mappings, such as
+            spaces of gymnasium, are leaves.
+        dict_type: what is made of each dict of the copy.
+        list_type: what is made of each list of the copy.
+
+    Raises:
+        RecursionError: it is nested very deep, or holds itself.
+    """
+
+    def again(part: Any) -> Any:
+        if isinstance(part, dict):
+            return dict_type({key: again(entry) for key, entry in part.items()})
+        if isinstance(part, list):
+            return list_type([again(entry) for entry in part])
+        if isinstance(part, tuple):
+            entries = map(again, part)
+            return type(part)(*entries) if hasattr(part, "_fields") else tuple(entries)
+        return function(part)
+
+    return again(value)
+
+
+def leaves(
+    tree: Mapping[Any, Any], prefix: tuple[Any, ...] = (), *, keep_empty: bool = False
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield (path, value) of all that is in nested dicts, in their order; paths are tuples of keys.
+
+    Args:
+        tree: a dict.
+        prefix: what all paths begin with.
+        keep_empty: whether empty dicts inside are values, too, instead of nothing.
+    """
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and (value or not keep_empty):
+            yield from leaves(value, (*prefix, key), keep_empty=keep_empty)
+        else:
+            yield (*prefix, key), value
+
+
+def named_leaves(tree: Mapping[Any, Any], *, keep_empty: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the same with paths as texts, such as "env_runners/episode_return_mean"."""
+    return (("/".join(map(str, path)), leaf) for path, leaf in leaves(tree, keep_empty=keep_empty))
+
+
+def same(left: Any, right: Any) -> bool:
+    """Return whether two values are the same; never raises.
+
+    Containers are compared part by part, a list is no tuple; arrays by dtype, shape and bytes.
+    Numbers are compared by value, but True is not 1, 0.0 is not -0.0, and NaN is NaN. Objects
+    without an equality of their own are compared by class and attributes: else a copy would never
+    be the same. Anything else is as equal as it says.
+    """
+    if left is right:
+        return True
+    both_dicts = isinstance(left, dict) and isinstance(right, dict)
+    if both_dicts or (type(left) is type(right) and isinstance(left, Mapping)):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    for kind in (list, tuple):
+        if isinstance(left, kind) and isinstance(right, kind):
+            return len(left) == len(right) and all(map(same, left, right))
+    if _is_array(left) or _is_array(right):
+        both = _is_array(left) and _is_array(right)
+        return both and _same_arrays(np.asarray(left), np.asarray(right))
+    if isinstance(left, bool | np.bool_) != isinstance(right, bool | np.bool_):
+        return False
+    if isinstance(left, float | np.floating) and isinstance(right, float | np.floating):
+        return _same_floats(float(left), float(right))
+    if type(left) is type(right) and _has_no_equality(left):
+        return same(vars(left), vars(right))
+    try:
+        return bool(left == right) or bool(left != left and right != right)
+    except Exception:  # noqa: BLE001 - whatever a user's `==` raises: not known to be the same
+        return False
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") and not isinstance(value, np.generic)
+
+
+def _same_arrays(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if left.dtype.hasobject:
+        return all(map(same, left.ravel().tolist(), right.ravel().tolist()))
+    return left.tobytes() == right.tobytes()
+
+
+def _same_floats(left: float, right: float) -> bool:
+    if left != left or right != right:
+        return left != left and right != right
+    return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
+
+
+def _has_no_equality(value: Any) -> bool:
+    return getattr(type(value), "__eq__", None) is object.__eq__ and hasattr(value, "__dict__")

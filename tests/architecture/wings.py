@@ -1,0 +1,125 @@
+"""How much source there is of what 0.1.0 had, and of each wing that was added since.
+
+    python -m tests.architecture.wings
+
+A wing is a feature that 0.1.0 did not have, as far as it has files of its own. The table says which
+files; the history says how new they are: the share of their lines (those that say something) that
+stood anywhere in 0.1.0. What wings cost inside of older files counts as older.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from types import MappingProxyType
+from typing import Final
+
+from tests.architecture.source_tree import PACKAGES, PROJECT
+
+BASE: Final = "d207d15"
+"""The commit that 0.1.0 was measured at: 436 files."""
+
+SHORTEST_LINE: Final = 25
+"""Characters from which on a line says something: `return None` stands everywhere."""
+
+WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "tuning": ("trainer/tune/*", "trainer/train.py", "trainer/cli/tuning_commands.py"),
+        "Ray": ("trainer/ray_engine/*", "trainer/ray_adapter.py"),
+        "several agents": (
+            "trainer/agent_ids.py",
+            "trainer/algorithms/module_changes.py",
+            "trainer/env_runners/mapped_modules.py",
+            "trainer/env_runners/multi_agent_*",
+            "trainer/env_runners/policy_mapping.py",
+            "trainer/envs/copied_agents.py",
+            "trainer/envs/multi_agent_*",
+            "trainer/envs/pettingzoo_envs.py",
+            "trainer/episodes/agent_*",
+            "trainer/episodes/multi_agent_*",
+            "trainer/learners/learner_group.py",
+            "trainer/modules/by_module.py",
+            "trainer/modules/module_table.py",
+            "trainer/modules/multi_rl_module.py",
+            "trainer/modules/random_module.py",
+            "trainer/rllib_names/multi_agent.py",
+            "trainer/testing/multi_agent_*",
+        ),
+        "networks in Torch": (
+            "trainer/modules/torch_*",
+            "trainer/nn/torch_*",
+            "trainer/rllib_names/torch_names.py",
+        ),
+        "networks with memory": (
+            "trainer/connectors/previous_steps.py",
+            "trainer/env_runners/remembering.py",
+            "trainer/learners/batching.py",
+            "trainer/modules/memory.py",
+            "trainer/modules/recurrent_module.py",
+            "trainer/nn/recurrent.py",
+        ),
+        "vector envs stepped by one call": (
+            "trainer/env_runners/column_recording.py",
+            "trainer/env_runners/vector_player.py",
+            "trainer/envs/native_vector_env.py",
+            "trainer/episodes/fragment.py",
+        ),
+        "connector pieces of users": ("trainer/connectors/pieces.py",),
+        "deployment of policies": (
+            "checkpoints/policy.py",
+            "trainer/algorithms/policy_*",
+            "trainer/algorithms/trained_policy.py",
+        ),
+        "reports": (
+            "callbacks/ready_made/display.py",
+            "trainer/algorithms/time_split.py",
+            "trainer/cli/report_commands.py",
+            "trainer/reports/*",
+        ),
+        "trackers": ("callbacks/ready_made/trackers.py",),
+        "settings files, seeds side by side": (
+            "trainer/cli/seeds.py",
+            "trainer/cli/settings_file.py",
+        ),
+        "an engine by script, for tests": ("trainer/testing/fake_engine.py",),
+    }
+)
+
+
+def wing_of(path: str) -> str | None:
+    """The wing that a file belongs to; None for what 0.1.0 had."""
+    for wing, patterns in WINGS.items():
+        if any(fnmatch(path, pattern) for pattern in patterns):
+            return wing
+    return None
+
+
+def source_files() -> dict[str, str]:
+    """Path → text of all source files of today."""
+    paths = [path for package in PACKAGES for path in sorted((PROJECT / package).rglob("*.py"))]
+    return {path.relative_to(PROJECT).as_posix(): path.read_text("utf-8") for path in paths}
+
+
+def lines_of_base() -> set[str]:
+    """All lines of source of 0.1.0, without indentation."""
+    # A search for nothing finds every line: `-h` leaves out where.
+    command = ["git", "grep", "-h", "-I", "-e", "", BASE, "--", *(f"{p}/*.py" for p in PACKAGES)]
+    found = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True)
+    return {line.strip() for line in found.stdout.decode().splitlines()}
+
+
+def main() -> None:
+    """Prints the table."""
+    files, old = source_files(), lines_of_base()
+    print(f"{'lines':>6} {'files':>5} {'old':>5}")
+    for wing in [*WINGS, None]:
+        texts = [text for path, text in files.items() if wing_of(path) == wing]
+        lines = [line.strip() for text in texts for line in text.splitlines()]
+        saying = [line for line in lines if len(line) >= SHORTEST_LINE]
+        share = sum(line in old for line in saying) / max(1, len(saying))
+        print(f"{len(lines):6} {len(texts):5} {share:5.0%}  {wing or 'what 0.1.0 had'}")
+
+
+if __name__ == "__main__":
+    main()

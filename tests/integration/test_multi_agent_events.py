@@ -1,0 +1,91 @@
+"""Events of episodes of several agents: their order, their env, and what is learnt from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from callbacks import RLlibCallback
+from tests.integration.test_golden_episodes_played import config as scripted
+from tests.multi_agent_runs import gaps
+from tests.multi_agent_scripts import G2
+
+
+def test_t14_order_of_events_with_two_slots_a_death_and_a_cut() -> None:
+    """B ends at env step 1, A at 3; each of two slots plays four env steps."""
+    trace: list[str] = []
+
+    class Trace(RLlibCallback):
+        def on_episode_created(self, *, episode: Any, **_: Any) -> None:
+            trace.append(f"{episode.env_id} created")
+
+        def on_episode_start(self, *, env_index: int, **_: Any) -> None:
+            trace.append(f"{env_index} start")
+
+        def on_episode_step(self, *, episode: Any, env_index: int, **_: Any) -> None:
+            ended = ",".join(map(str, episode.ended_agents))
+            trace.append(f"{env_index} step {episode.env_t} {ended}".rstrip())
+
+        def on_postprocess_trajectory(
+            self, *, episode: Any, agent_id: Any, postprocessed_batch: Any, **_: Any
+        ) -> None:
+            rows = len(postprocessed_batch["rewards"])
+            trace.append(f"{episode.env_id} rows of {agent_id}: {rows}")
+
+        def on_episode_end(self, *, episode: Any, env_index: int, **_: Any) -> None:
+            trace.append(f"{env_index} end {episode.get_return():g}")
+
+        def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+            trace.append(f"sampled {[len(episode) for episode in samples]}")
+
+    with scripted(G2, num_envs=2).callbacks(Trace).build_algo() as algo:
+        algo.env_runner.sample(num_timesteps=8)
+    ends = ["step 3 A,B", "rows of A: 3", "rows of B: 1", "end 2", "created", "start"]
+    cut = ["rows of A: 1", "rows of B: 1"]
+    assert trace == [
+        *(f"{slot} {event}" for slot in (0, 1) for event in ("created", "start")),
+        *("0 step 1 B", "1 step 1 B"),
+        *("0 step 2 B", "1 step 2 B"),
+        *(f"{slot} {event}" for slot in (0, 1) for event in ends),
+        *("0 step 1 B", "1 step 1 B"),
+        *(f"{slot} {event}" for slot in (0, 1) for event in cut),
+        "sampled [3, 1, 3, 1]",
+    ]
+
+
+def test_t15_the_env_of_an_event_is_the_one_that_ended() -> None:
+    """Lengths are drawn by each sub-env, so at most one of them has played just as long."""
+    others_differ = []
+
+    class Looks(RLlibCallback):
+        def on_episode_end(self, *, episode: Any, env: Any, env_index: int, **_: Any) -> None:
+            played = [one.unwrapped._t for one in env.envs]
+            assert played[env_index] == episode.env_t
+            assert played[env_index] >= env.envs[env_index].unwrapped._length
+            others_differ.append(played[1 - env_index] != episode.env_t)
+
+    with gaps(0, 2).callbacks(Looks).build_algo() as algo:
+        algo.train(), algo.train()
+    assert True in others_differ
+
+
+@pytest.mark.parametrize("trained", [["odd"], ["even", "odd"]])
+def test_t17_what_is_learnt_from_is_shown_once_per_trained_module(trained: list[str]) -> None:
+    shown: list[tuple[str, int]] = []
+
+    class Shows(RLlibCallback):
+        def on_learn_on_batch(self, *, policy: Any, train_batch: Any, **_: Any) -> None:
+            (name,) = (id_ for id_, module in modules.items() if module is policy)
+            shown.append((name, train_batch.count))
+
+    made = gaps(0, 1).callbacks(Shows).multi_agent(policies_to_train=trained)
+    with made.build_algo() as algo:
+        modules = {id_: algo.get_module(id_) for id_ in algo.module_ids}
+        rows = []
+        for _ in range(3):
+            learners = algo.train()["learners"]
+            rows += [(id_, learners[id_]["num_module_steps_trained"]) for id_ in trained]
+        num_epochs = algo.config.num_epochs
+    assert [name for name, _ in shown] == trained * 3
+    assert [count * num_epochs for _, count in shown] == [count for _, count in rows]

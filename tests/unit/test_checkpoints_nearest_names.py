@@ -1,0 +1,40 @@
+"""The known name that an unknown one was probably meant to be."""
+
+from __future__ import annotations
+
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest, nearest_names
+
+NAMES = ["train_batch_size", "lr", "Gamma", "num_env_runners"]
+
+
+def test_the_nearest_name_is_found_whatever_its_case() -> None:
+    assert nearest("train_bach_size", NAMES) == "train_batch_size"
+    assert nearest("gamma", NAMES) == "Gamma"
+
+
+def test_nothing_is_found_where_nothing_looks_similar() -> None:
+    assert nearest("entropy", NAMES) is None
+    assert did_you_mean("entropy", NAMES) == ""
+
+
+def test_names_need_not_be_texts() -> None:
+    assert nearest("agent11", [1, "agent_11"]) == "agent_11"
+    assert did_you_mean("12", [12, 500]) == " Did you mean 12?"
+
+
+def test_the_question_is_formed_as_the_sentence_needs_it() -> None:
+    assert did_you_mean("lrr", NAMES) == " Did you mean 'lr'?"
+    assert did_you_mean("lrr", NAMES, IN_BRACKETS) == " (did you mean 'lr'?)"
+
+
+def test_several_names_come_nearest_first_and_in_the_same_order_whatever_the_set() -> None:
+    names = ["alpha_1", "alpha_2", "alpha_3", "beta"]
+    expected = nearest_names("alpha", names, most=3)
+    assert sorted(expected) == names[:3]
+    assert nearest_names("alpha", set(names), most=3) == expected
+    assert nearest_names("alpha", names[::-1], most=2) == expected[:2]
+
+
+def test_how_similar_a_name_has_to_be_can_be_chosen() -> None:
+    assert nearest("num_envs", NAMES) == "num_env_runners"
+    assert nearest("num_envs", NAMES, similarity=0.9) is None
