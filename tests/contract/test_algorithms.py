@@ -256,7 +256,7 @@ def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
 def test_kills_change_nothing(name: str) -> None:
     course = undisturbed(name, 2)
     with config(name, 2).build_algo() as algo:
-        found = {}
+        found: dict[str, str] = {}
         for number in range(NUM_ITERATIONS):
             die = functools.partial(die_soon, victim=1 + number % 2, num_steps=3 + number)
             algo.env_runner_group.foreach_env_runner(die)
