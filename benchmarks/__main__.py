@@ -31,6 +31,7 @@ from benchmarks import (
     startup,
     tasks,
     torch_modules,
+    trackers,
     tuning,
 )
 from benchmarks.machine import describe_machine
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "sample_ahead": sample_ahead.main,
     "scale_out": scale_out.main,
     "tuning": tuning.main,
+    "trackers": trackers.main,
     "multi_agent": multi_agent.main,
     "multi_agent_rllib": multi_agent.against_rllib,
     "multi_agent_tasks": multi_agent_tasks.main,

@@ -27,6 +27,7 @@ from callbacks.errors import (
 )
 from callbacks.events import EVENTS, Event
 from callbacks.ready_made import (
+    AimLogger,
     BestCheckpoint,
     CSVLogger,
     EarlyStopping,
@@ -63,6 +64,7 @@ from callbacks.views import (
 
 __all__ = [
     "EVENTS",
+    "AimLogger",
     "AlgorithmView",
     "AnyCallbackError",
     "BestCheckpoint",

@@ -16,6 +16,7 @@ end_quietly_while_importing()
 check_siblings()
 
 from callbacks import (  # noqa: E402 - only after the check that it is ours
+    AimLogger,
     BestCheckpoint,
     CallbackError,
     CSVLogger,
@@ -156,6 +157,7 @@ __all__ = [
     "SAC",
     "ActionChoice",
     "AgentIndicator",
+    "AimLogger",
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmStoppedError",

@@ -14,15 +14,17 @@ from callbacks.ready_made.result_loggers import (
 from callbacks.ready_made.saving import BestCheckpoint, PeriodicCheckpoint
 from callbacks.ready_made.stopping import EarlyStopping, NonFiniteGuard
 from callbacks.ready_made.task_ladder import TaskLadder
+from callbacks.ready_made.tracker_services import TrackerService
 from callbacks.ready_made.trackers import (
+    AimLogger,
     MLflowLogger,
     TrackerLogger,
-    TrackerService,
     TrackioLogger,
     WandbLogger,
 )
 
 __all__ = [
+    "AimLogger",
     "BestCheckpoint",
     "CSVLogger",
     "EarlyStopping",

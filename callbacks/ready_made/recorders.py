@@ -543,6 +543,11 @@ class VideoRecorder(RLlibCallback):
         self._fps = fps
         self._running: dict[int, _Recording] = {}
 
+    @property
+    def directory(self) -> Path:
+        """Where videos are written, absolute."""
+        return self._files.directory
+
     def on_environment_created(
         self, *, env: VectorEnvView, env_runner: EnvRunnerView, **_: Any
     ) -> None:

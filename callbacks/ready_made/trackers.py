@@ -1,12 +1,12 @@
-"""Trackers: results sent to Weights & Biases, MLflow or trackio, and kept in a folder beside.
+"""Trackers: results sent to Weights & Biases, MLflow, trackio or Aim, and kept in a folder.
 
 Three parts, each usable by itself:
 
-- A `TrackerService` talks to one service: opens a run, sends numbers, ends the run. It may hang.
+- A `TrackerService` (`callbacks.ready_made.tracker_services`) talks to one service. It may hang.
 - `ServiceSender` hands rows to a service on a thread, through a queue of limited length, knows
   which were sent, and goes on with the same run after a resume.
-- `WandbLogger`, `MLflowLogger`, `TrackioLogger` are the callbacks: every row is written to a file
-  first and then handed to the sender.
+- `WandbLogger`, `MLflowLogger`, `TrackioLogger`, `AimLogger` are the callbacks: every row is
+  written to a file first and then handed to the sender.
 
 What a service does never reaches training: a row that it refuses, or that finds the queue full, is
 counted and told once. It stays in the file, and rows that are missing at the end of the service's
@@ -19,22 +19,40 @@ import atexit
 import json
 import logging
 import re
-import time
+import sys
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 
 from callbacks.errors import CallbackConfigError
-from callbacks.optional_import import optional_module
-from callbacks.ready_made.metric_values import count_problems
+from callbacks.ready_made.metric_values import choice_problems, count_problems
+from callbacks.ready_made.recorders import VideoRecorder
 from callbacks.ready_made.result_files import (
     JSONLinesResults,
     iteration_of,
     jsonable,
 )
-from callbacks.ready_made.result_loggers import EXIT_PATIENCE_S, BackgroundWriter, ResultLogger
+from callbacks.ready_made.result_loggers import (
+    EXIT_PATIENCE_S,
+    BackgroundWriter,
+    ResultLogger,
+    objects_beside,
+)
+from callbacks.ready_made.tracker_services import (
+    ARTIFACT_KINDS,
+    AimService,
+    Artifact,
+    ArtifactKind,
+    ArtifactService,
+    MLflowService,
+    TrackerService,
+    TrackioService,
+    WandbService,
+)
 from callbacks.views import AlgorithmView
 from checkpoints.code import moved_path
 from checkpoints.trees import named_leaves
@@ -43,179 +61,117 @@ from checkpoints.writer import write_whole_file
 _LOGGER = logging.getLogger(__name__)
 _STEP: Final = "num_env_steps_sampled_lifetime"
 
-# ---- services
+# ---- sending
 
 
-class TrackerService(Protocol):
-    """Talks to one service. All methods are called on one thread, may raise, and may hang.
+class _ServiceRun:
+    """One run of a service, and the file that says how far it is.
 
-    It is copied and pickled before its first use, so it opens nothing before `open_run`.
-    """
-
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
-        """Begins a run, or goes on with the one of this id; returns what `log_row` is given.
-
-        Args:
-            run_id: the same for all processes that work on the run.
-            facts: "name" and "experiment" as texts, "folder" for files of the service, and
-                "params", the settings by slash path.
-        """
-
-    def log_row(self, run: Any, row: Mapping[str, float], step: int) -> None:
-        """Sends finite numbers by slash path; `step` counts env steps and increases."""
-
-    def close_run(self, run: Any, *, failed: bool) -> None:
-        """Ends the run; it may be opened again."""
-
-
-class WandbService:
-    """Weights & Biases; needs `pip install 'local-trainer[wandb]'`.
+    Its methods are called on the sender's thread, unless they say otherwise.
 
     Args:
-        project: name of the project.
-        group: of the runs; None: the experiment's name.
-        settings: further arguments of `wandb.init`.
-
-    Raises:
-        ImportError: the package is not installed.
+        service: it may hang and fail.
+        file: holds the id of the run, the number of the last iteration that was sent, and the
+            names of the videos that were.
+        facts: for `TrackerService.open_run`.
+        on_open: called when the service has opened the run.
+        on_close: called when it is about to be closed.
     """
-
-    _package = "wandb"
-
-    def __init__(self, project: str, group: str | None = None, **settings: Any) -> None:
-        self._module()  # a missing package is told now
-        self._project, self._group, self._settings = project, group, settings
-
-    def _module(self) -> ModuleType:
-        return optional_module(self._package, user=type(self).__name__, extra=self._package)
-
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
-        """One run of its own among several in this process."""
-        return self._module().init(
-            id=run_id,
-            resume="allow",
-            project=self._project,
-            group=self._group or facts["experiment"],
-            name=facts["name"],
-            config=dict(facts["params"]),
-            **{"dir": facts["folder"], "reinit": "create_new", **self._settings},
-        )
-
-    def log_row(self, run: Any, row: Mapping[str, float], step: int) -> None:
-        """Sends a row."""
-        run.log(dict(row), step=step)
-
-    def close_run(self, run: Any, *, failed: bool) -> None:
-        """Ends a run with an exit code."""
-        run.finish(exit_code=int(failed))
-
-
-class TrackioService(WandbService):
-    """trackio, a local store with W&B's names; needs `pip install 'local-trainer[trackio]'`.
-
-    Args:
-        project: name of the project.
-        group: of the runs; None: the experiment's name.
-        settings: further arguments of `trackio.init`.
-
-    Raises:
-        ImportError: the package is not installed.
-    """
-
-    _package = "trackio"
-
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
-        """One run by name."""
-        return self._module().init(
-            project=self._project,
-            name=run_id,
-            group=self._group or facts["experiment"],
-            resume="allow",
-            config=dict(facts["params"]),
-            **self._settings,
-        )
-
-    def close_run(self, run: Any, *, failed: bool) -> None:
-        """Ends a run."""
-        del failed
-        run.finish()
-
-
-class MLflowService:
-    """MLflow; needs `pip install 'local-trainer[mlflow]'`.
-
-    Args:
-        tracking_uri: of the server, folder or database; None: MLflow's own choice.
-        experiment_name: MLflow's experiment; None: the experiment's name.
-        tags: of every run.
-
-    Raises:
-        ImportError: the package is not installed.
-    """
-
-    _TAG: Final = "local_trainer_run"
-    _MOST_PARAMS: Final = 100
-    _MOST_CHARACTERS: Final = 500
-    _UNKNOWN: Final = re.compile(r"[^\w\-. /]")
 
     def __init__(
         self,
-        tracking_uri: str | None = None,
+        service: TrackerService,
+        file: Path,
+        facts: Mapping[str, Any],
         *,
-        experiment_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
+        on_open: Callable[[], object],
+        on_close: Callable[[], object],
     ) -> None:
-        optional_module("mlflow", user="MLflowService", extra="mlflow")
-        self._uri, self._experiment, self._tags = tracking_uri, experiment_name, dict(tags or {})
-        self._client: Any = None
+        self._service = service
+        self._file = file
+        self._facts = facts
+        self._on_open, self._on_close = on_open, on_close
+        self._run: Any = None
+        self._step = 0
+        self._file_lock = threading.Lock()
+        self._is_forgotten = False
+        self.id, self.num_sent_iterations, self._sent_videos = self._known()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy has no connection."""
-        return {**self.__dict__, "_client": None}
+    def _known(self) -> tuple[str, int, list[str]]:
+        try:
+            known = json.loads(self._file.read_text(encoding="utf-8"))
+            videos = [str(name) for name in known.get("videos", ())]
+            return str(known["run"]), int(known["sent"]), videos
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            _LOGGER.warning(
+                "%s, which says with which run of the tracker to go on, cannot be read (%s). The "
+                "tracker gets a new run.",
+                self._file,
+                error,
+            )
+        return _new_run_id(self._facts), 0, []
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
-        """The run with this tag, which may be there already."""
-        mlflow = optional_module("mlflow", user="MLflowService", extra="mlflow")
-        self._client = mlflow.MlflowClient(self._uri)
-        name = self._experiment or str(facts["experiment"])
-        found = self._client.get_experiment_by_name(name)
-        experiment = self._client.create_experiment(name) if found is None else found.experiment_id
-        runs = self._client.search_runs([experiment], f"tags.{self._TAG} = '{run_id}'")
-        if runs:
-            known = str(runs[0].info.run_id)
-            self._client.update_run(known, status="RUNNING")
-            return known
-        tags = {**self._tags, self._TAG: run_id}
-        made = str(
-            self._client.create_run(experiment, tags=tags, run_name=facts["name"]).info.run_id
-        )
-        params = [
-            mlflow.entities.Param(self._key(path), str(value)[: self._MOST_CHARACTERS])
-            for path, value in facts["params"].items()
-        ]
-        for begin in range(0, len(params), self._MOST_PARAMS):
-            self._client.log_batch(made, params=params[begin : begin + self._MOST_PARAMS])
-        return made
+    def take_row(self, row: Mapping[str, Any]) -> None:
+        """Sends a row, unless it was sent before."""
+        iteration = iteration_of(row)
+        if iteration <= self.num_sent_iterations:
+            return  # made again, with the same bytes
+        run = self._opened()
+        self._step = int(row.get(_STEP) or iteration)
+        self._service.log_row(run, numbers_of(row), self._step)
+        self.num_sent_iterations = iteration
+        self._note()
 
-    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
-        """Sends a row in one request."""
-        entities = optional_module("mlflow.entities", user="MLflowService", extra="mlflow")
-        now_ms = int(time.time() * 1000)
-        metrics = [
-            entities.Metric(self._key(path), value, now_ms, step) for path, value in row.items()
-        ]
-        self._client.log_batch(run, metrics=metrics)
+    def take_artifact(self, artifact: Artifact) -> None:
+        """Sends a file or folder; a video of the same name only once."""
+        if self.has_sent(artifact):
+            return
+        if not artifact.path.exists():
+            raise FileNotFoundError(f"{artifact.path} was removed before it could be sent")
+        run = self._opened()
+        assert isinstance(self._service, ArtifactService)  # noqa: S101 - checked by the callback
+        self._service.log_artifact(run, artifact, self._step)
+        if artifact.kind == "videos":
+            self._sent_videos.append(artifact.name)
+            self._note()
 
-    def close_run(self, run: str, *, failed: bool) -> None:
-        """Ends a run with a status."""
-        self._client.set_terminated(run, "FAILED" if failed else "FINISHED")
+    def has_sent(self, artifact: Artifact) -> bool:
+        """Whether it is a video that the service has; called on any thread."""
+        return artifact.kind == "videos" and artifact.name in self._sent_videos
 
-    def _key(self, path: str) -> str:
-        """A name that MLflow takes."""
-        return self._UNKNOWN.sub("_", path)
+    def close(self) -> None:
+        """Ends the run; the next row opens it again."""
+        run, self._run = self._run, None
+        if run is not None:
+            self._on_close()
+            self._service.close_run(run, failed=False)
 
+    def forget(self) -> None:
+        """Removes the file, which is not written any more; called on any thread."""
+        with self._file_lock:
+            self._is_forgotten = True
+            self._file.unlink(missing_ok=True)
 
-# ---- sending
+    def _opened(self) -> Any:
+        if self._run is None:
+            self._note()  # before there is a run that would not be found again
+            self._run = self._service.open_run(self.id, self._facts)
+            self._on_open()
+        return self._run
+
+    def _note(self) -> None:
+        known = {"run": self.id, "sent": self.num_sent_iterations, "videos": self._sent_videos}
+        text = json.dumps(known) + "\n"
+
+        def write(opened: BinaryIO) -> None:
+            opened.write(text.encode())
+
+        with self._file_lock:
+            if not self._is_forgotten:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                write_whole_file(self._file, write, overwrite=True)
 
 
 class ServiceSender:
@@ -227,7 +183,7 @@ class ServiceSender:
     Args:
         service: it may hang and fail.
         file: where run and progress are written down; in the run's own folder.
-        max_waiting: so many rows wait at most; more are not sent.
+        max_waiting: so many rows and artefacts wait at most; more are not sent.
     """
 
     def __init__(self, service: TrackerService, file: Path, *, max_waiting: int = 1000) -> None:
@@ -235,21 +191,25 @@ class ServiceSender:
         self._file = file
         self._max_waiting = max_waiting
         self._writer: BackgroundWriter | None = None
-        self._facts: Mapping[str, Any] = {}
-        self._run_id = ""
-        self._num_sent_iterations = 0
-        self._run: Any = None
+        self._run: _ServiceRun | None = None  # None: no row was handed over since `forget`
+        self._early: list[Artifact] = []
 
     @property
     def num_lost(self) -> int:
-        """How many rows the service did not get in this process."""
+        """How many rows and artefacts the service did not get in this process."""
         return 0 if self._writer is None else self._writer.num_lost
 
     def forget(self) -> None:
-        """Begins a new run of the service with the next row, however far the last one came."""
+        """Begins a new run of the service with the next row, however far the last one came.
+
+        What still waits for the last one is sent before; the same thread sends both.
+        """
         self.close()
-        self._writer = None
-        self._file.unlink(missing_ok=True)
+        run, self._run = self._run, None
+        if run is None:
+            self._file.unlink(missing_ok=True)
+        else:
+            run.forget()
 
     def send(
         self, row: Mapping[str, Any], facts: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]
@@ -261,12 +221,22 @@ class ServiceSender:
             facts: of the run, for `TrackerService.open_run`; read with the first row.
             earlier: all rows of the run that are kept; read with the first row.
         """
-        if self._writer is None:
-            self._begin(facts)
+        run = self._run
+        if run is None:
+            run = self._begun(facts)
             for kept in earlier:
-                if self._num_sent_iterations < iteration_of(kept) < iteration_of(row):
-                    self._submit(kept)
-        self._submit(row)
+                if run.num_sent_iterations < iteration_of(kept) < iteration_of(row):
+                    self._submit(partial(run.take_row, kept))
+        self._submit(partial(run.take_row, row))
+        while self._early:
+            self.send_artifact(self._early.pop(0))
+
+    def send_artifact(self, artifact: Artifact) -> None:
+        """Hands over a file or folder; one that is there before the first row follows that row."""
+        if self._run is None:
+            self._early.append(artifact)
+        elif not self._run.has_sent(artifact):
+            self._submit(partial(self._run.take_artifact, artifact))
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until all rows are sent, or lost; False if that takes longer."""
@@ -274,64 +244,45 @@ class ServiceSender:
 
     def close(self) -> None:
         """Has the run of the service ended when all rows are sent; a further row opens it again."""
-        if self._writer is not None:
-            self._writer.submit(None, has_limit=False)
+        if self._run is not None:
+            self._submit(self._run.close, has_limit=False)
 
-    def _begin(self, facts: Mapping[str, Any]) -> None:
-        self._facts = facts
-        try:
-            known = json.loads(self._file.read_text(encoding="utf-8"))
-            self._run_id, self._num_sent_iterations = str(known["run"]), int(known["sent"])
-        except FileNotFoundError:
-            self._run_id, self._num_sent_iterations = _new_run_id(facts), 0
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            _LOGGER.warning(
-                "%s, which says with which run of the tracker to go on, cannot be read (%s). The "
-                "tracker gets a new run.",
-                self._file,
-                error,
-            )
-            self._run_id, self._num_sent_iterations = _new_run_id(facts), 0
-        name = f"{type(self._service).__name__} ({self._run_id})"
-        self._writer = BackgroundWriter(self._take, name=name, max_waiting=self._max_waiting)
-
-    def _submit(self, row: Mapping[str, Any]) -> None:
-        assert self._writer is not None  # noqa: S101 - begun before
-        self._writer.submit(row)
-
-    # On the thread:
-
-    def _take(self, row: Mapping[str, Any] | None) -> None:
-        if row is None:
-            run, self._run = self._run, None
-            if run is not None:
-                atexit.unregister(self._end)
-                self._service.close_run(run, failed=False)
-            return
-        iteration = iteration_of(row)
-        if iteration <= self._num_sent_iterations:
-            return  # made again, with the same bytes
-        if self._run is None:
-            self._note()  # before there is a run that would not be found again
-            self._run = self._service.open_run(self._run_id, self._facts)
+    def _begun(self, facts: Mapping[str, Any]) -> _ServiceRun:
+        self._run = _ServiceRun(
+            self._service,
+            self._file,
+            facts,
             # After the service has registered its own end, so before that at the process's end.
-            atexit.register(self._end)
-        self._service.log_row(self._run, numbers_of(row), int(row.get(_STEP) or iteration))
-        self._num_sent_iterations = iteration
-        self._note()
+            on_open=lambda: atexit.register(self._end),
+            on_close=lambda: atexit.unregister(self._end),
+        )
+        if self._writer is None:
+            name = f"{type(self._service).__name__} ({self._run.id})"
+            self._writer = BackgroundWriter(_do, name=name, max_waiting=self._max_waiting)
+        return self._run
 
-    def _note(self) -> None:
-        text = json.dumps({"run": self._run_id, "sent": self._num_sent_iterations}) + "\n"
-
-        def write(opened: BinaryIO) -> None:
-            opened.write(text.encode())
-
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole_file(self._file, write, overwrite=True)
+    def _submit(self, action: Callable[[], object], *, has_limit: bool = True) -> None:
+        assert self._writer is not None  # noqa: S101 - begun before
+        self._writer.submit(action, has_limit=has_limit)
 
     def _end(self) -> None:
-        self.close()
-        self.flush(EXIT_PATIENCE_S)
+        """Ends the run of the service at the end of the process, if it answers."""
+        if self._run is None or not self.flush(EXIT_PATIENCE_S):
+            return
+        if sys.version_info < (3, 12):
+            self.close()
+            self.flush(EXIT_PATIENCE_S)
+            return
+        # No thread can be started any more at the end of the process. The service has answered all
+        # rows, so that it is asked here, where nothing limits how long it takes.
+        try:
+            self._run.close()
+        except Exception as error:  # noqa: BLE001 - of any service; training is over
+            _LOGGER.warning("%s did not end its run: %r", type(self._service).__name__, error)
+
+
+def _do(action: Callable[[], object]) -> None:
+    action()
 
 
 def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
@@ -377,6 +328,11 @@ class TrackedRows:
         service: where rows go besides.
         folder: of this run alone; made when it is needed.
         max_waiting: so many rows wait for the service.
+
+    Attributes:
+        path: the folder.
+        facts: see `TrackerService.open_run`.
+        video_folders: where videos appear that are sent with the next row.
     """
 
     holds_points = True
@@ -385,6 +341,7 @@ class TrackedRows:
         self._service = service
         self._max_waiting = max_waiting
         self.path = Path(folder).expanduser().resolve()
+        self.video_folders: Sequence[Path] = ()
         name = self.path.name
         self.facts: Mapping[str, Any] = {
             "name": name, "experiment": name, "folder": str(self.path), "params": {}
@@ -396,9 +353,11 @@ class TrackedRows:
         self.sender = ServiceSender(
             self._service, self.path / "run.json", max_waiting=self._max_waiting
         )
+        self._saved: deque[Path] = deque()  # filled by the main thread, emptied by that of rows
+        self._seen_videos: set[Path] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_service", "_max_waiting", "path", "facts")
+        kept = ("_service", "_max_waiting", "path", "facts", "video_folders")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -409,6 +368,12 @@ class TrackedRows:
         """Gives rows of an earlier run another name; the service gets a new run."""
         self._rows.start_anew(row)
         self.sender.forget()
+        # What lies there is of an earlier run.
+        self._seen_videos = set(self._videos())
+
+    def add_checkpoint(self, path: Path) -> None:
+        """Notes a checkpoint that is sent behind the next row; called on any thread."""
+        self._saved.append(path)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Writes a row, and hands it to the service; one that says `done` ends the service's run.
@@ -418,9 +383,32 @@ class TrackedRows:
         try:
             self._rows.append(row)
             self.sender.send(row, self.facts, self._rows.rows())
+            self._send_artifacts()
         finally:
             if row.get("done"):
                 self.sender.close()
+
+    def _send_artifacts(self) -> None:
+        for path in self._videos():
+            if path not in self._seen_videos:
+                self._seen_videos.add(path)
+                folder = f"{path.parent.name}-" if len(self.video_folders) > 1 else ""
+                name = artifact_name(f"{folder}{path.stem}")
+                self.sender.send_artifact(Artifact("videos", path, name))
+        while self._saved:
+            path = self._saved.popleft()
+            name = artifact_name(f"{path.parent.name}-{path.name}")
+            self.sender.send_artifact(Artifact("checkpoints", path, name))
+
+    def _videos(self) -> Iterator[Path]:
+        """Whole videos; those being written have a dot before their name."""
+        for folder in self.video_folders:
+            yield from sorted(folder.glob("[!.]*.mp4"))
+
+
+def artifact_name(text: str) -> str:
+    """A name that every service takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 
 class TrackerLogger(ResultLogger):
@@ -438,21 +426,31 @@ class TrackerLogger(ResultLogger):
         folder: of one callback and one run.
         max_waiting: so many rows wait for a service that is slow; more are not sent, and counted in
             `fault_tolerance/num_lost_rows_lifetime`.
+        artifacts: what is sent besides numbers: "checkpoints" (every one that is saved while the
+            algorithm trains) and "videos" (of the run's `VideoRecorder`s). A checkpoint that is
+            removed before its turn is counted as a lost row.
 
     Raises:
-        CallbackConfigError: an argument makes no sense.
+        CallbackConfigError: an argument makes no sense, or the service takes no artefacts.
     """
 
     def __init__(
-        self, service: TrackerService, folder: str | Path = "tracker", *, max_waiting: int = 1000
+        self,
+        service: TrackerService,
+        folder: str | Path = "tracker",
+        *,
+        max_waiting: int = 1000,
+        artifacts: Sequence[ArtifactKind] = (),
     ) -> None:
         problems = count_problems("max_waiting", max_waiting)
+        problems += _artifact_problems(service, artifacts)
         if not isinstance(folder, str | Path) or str(folder) in ("", "."):
             problems.append(f"`folder={folder!r}` is no path of a folder")
         if problems:
             raise CallbackConfigError([f"{type(self).__name__}: {text}" for text in problems])
         self._tracked = TrackedRows(service, folder, max_waiting=max_waiting)
         super().__init__(self._tracked, max_waiting=max_waiting)
+        self._artifacts = tuple(artifacts)
 
     @property
     def _num_lost_here(self) -> int:
@@ -462,6 +460,15 @@ class TrackerLogger(ResultLogger):
         """Notes what the service is told of the run."""
         super().on_algorithm_init(algorithm=algorithm, **kwargs)
         self._tracked.facts = facts_of(algorithm, self._tracked.path)
+        if "videos" in self._artifacts:
+            recorders = objects_beside(algorithm, VideoRecorder)
+            self._tracked.video_folders = [recorder.directory for recorder in recorders]
+
+    def on_checkpoint_saved(self, *, path: str | Path, **kwargs: Any) -> None:
+        """Waits for the rows that the checkpoint counts, and notes it for the service."""
+        super().on_checkpoint_saved(**kwargs)
+        if "checkpoints" in self._artifacts:
+            self._tracked.add_checkpoint(Path(path))
 
     def flush_service(self, timeout_s: float) -> bool:
         """Waits until the service has all rows, or has lost them; False if that takes longer.
@@ -470,6 +477,20 @@ class TrackerLogger(ResultLogger):
             timeout_s: in seconds, at least 0.
         """
         return self.flush(timeout_s) and self._tracked.sender.flush(timeout_s)
+
+
+def _artifact_problems(service: TrackerService, artifacts: Sequence[ArtifactKind]) -> list[str]:
+    if isinstance(artifacts, str) or not isinstance(artifacts, Sequence):
+        return [f'`artifacts={artifacts!r}` must be a list, such as ["checkpoints"]']
+    problems = [
+        text for kind in artifacts for text in choice_problems("artifacts", kind, ARTIFACT_KINDS)
+    ]
+    if artifacts and not isinstance(service, ArtifactService):
+        problems.append(
+            f"`artifacts={list(artifacts)!r}`: {type(service).__name__} has no `log_artifact`, "
+            "which would send them. Write it, or leave `artifacts` out"
+        )
+    return problems
 
 
 class WandbLogger(TrackerLogger):
@@ -482,6 +503,7 @@ class WandbLogger(TrackerLogger):
         folder: where rows, W&B's files and the id of the run are; of one run.
         group: of the runs; None: algorithm and env.
         max_waiting: see `TrackerLogger`.
+        artifacts: see `TrackerLogger`. Checkpoints become versions of one artefact per run.
         settings: further arguments of `wandb.init`.
 
     Raises:
@@ -495,9 +517,11 @@ class WandbLogger(TrackerLogger):
         folder: str | Path = "wandb-tracker",
         group: str | None = None,
         max_waiting: int = 1000,
+        artifacts: Sequence[ArtifactKind] = (),
         **settings: Any,
     ) -> None:
-        super().__init__(WandbService(project, group, **settings), folder, max_waiting=max_waiting)
+        service = WandbService(project, group, **settings)
+        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
 
 
 class TrackioLogger(TrackerLogger):
@@ -510,6 +534,7 @@ class TrackioLogger(TrackerLogger):
         folder: where rows and the id of the run are; of one run.
         group: of the runs; None: algorithm and env.
         max_waiting: see `TrackerLogger`.
+        artifacts: see `TrackerLogger`.
         settings: further arguments of `trackio.init`.
 
     Raises:
@@ -523,11 +548,11 @@ class TrackioLogger(TrackerLogger):
         folder: str | Path = "trackio-tracker",
         group: str | None = None,
         max_waiting: int = 1000,
+        artifacts: Sequence[ArtifactKind] = (),
         **settings: Any,
     ) -> None:
-        super().__init__(
-            TrackioService(project, group, **settings), folder, max_waiting=max_waiting
-        )
+        service = TrackioService(project, group, **settings)
+        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
 
 
 class MLflowLogger(TrackerLogger):
@@ -541,6 +566,7 @@ class MLflowLogger(TrackerLogger):
         experiment_name: MLflow's experiment; None: algorithm and env.
         tags: of the run.
         max_waiting: see `TrackerLogger`.
+        artifacts: see `TrackerLogger`.
 
     Raises:
         ImportError: the package is not installed.
@@ -554,6 +580,36 @@ class MLflowLogger(TrackerLogger):
         experiment_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         max_waiting: int = 1000,
+        artifacts: Sequence[ArtifactKind] = (),
     ) -> None:
         service = MLflowService(tracking_uri, experiment_name=experiment_name, tags=tags)
-        super().__init__(service, folder, max_waiting=max_waiting)
+        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
+
+
+class AimLogger(TrackerLogger):
+    """Sends every result to Aim, a store on this machine; RLlib's `AimLoggerCallback`.
+
+    Needs `pip install 'local-trainer[aim]'`.
+
+    Args:
+        repo: see `AimService`.
+        folder: where rows and the id of the run are; of one run.
+        experiment_name: Aim's experiment; None: algorithm and env.
+        max_waiting: see `TrackerLogger`.
+        artifacts: see `TrackerLogger`.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+
+    def __init__(
+        self,
+        repo: str | None = None,
+        *,
+        folder: str | Path = "aim-tracker",
+        experiment_name: str | None = None,
+        max_waiting: int = 1000,
+        artifacts: Sequence[ArtifactKind] = (),
+    ) -> None:
+        service = AimService(repo, experiment_name=experiment_name)
+        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)

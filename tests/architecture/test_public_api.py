@@ -59,6 +59,7 @@ PUBLIC_NAMES: Final = {
     ],
     "callbacks": [
         "EVENTS",
+        "AimLogger",
         "AlgorithmView",
         "AnyCallbackError",
         "BestCheckpoint",
@@ -107,6 +108,7 @@ PUBLIC_NAMES: Final = {
         "SAC",
         "ActionChoice",
         "AgentIndicator",
+        "AimLogger",
         "Algorithm",
         "AlgorithmConfig",
         "AlgorithmStoppedError",

@@ -152,7 +152,7 @@ CALLBACKS: Mapping[str, tuple[Callable[[Path], Any], Callable[[Path], None]]] = 
 }
 _OTHERS = {"ResultLogger", "ResultSink", "TaskLadder", "VideoRecorder", "load_episode"}
 """What the loggers are made of; what needs tasks or frames has a test below or elsewhere."""
-_SERVICES = {"MLflowLogger", "TrackerService", "TrackioLogger", "WandbLogger"}
+_SERVICES = {"AimLogger", "MLflowLogger", "TrackerService", "TrackioLogger", "WandbLogger"}
 """Of `TrackerLogger`, each with a service of its own."""
 
 

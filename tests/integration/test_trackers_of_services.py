@@ -13,8 +13,19 @@ from typing import Any
 
 import pytest
 
+from callbacks.ready_made import tracker_services as services
+from callbacks.ready_made.tracker_services import ArtifactService
 from tests.command_line import run, train
-from trainer import PPO, MLflowLogger, PPOConfig, TrackerLogger, TrackioLogger, WandbLogger, tune
+from trainer import (
+    PPO,
+    AimLogger,
+    MLflowLogger,
+    PPOConfig,
+    TrackerLogger,
+    TrackioLogger,
+    WandbLogger,
+    tune,
+)
 from trainer.metrics import comparable
 
 NAME = "env_runners/episode_return_mean"
@@ -193,17 +204,103 @@ def wandb_record(folder: Path, name: str) -> tuple[str, list[float]]:
     return run_id, values
 
 
+@pytest.fixture(scope="module")
+def trackio_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where trackio keeps everything: it reads the variable once, when it is imported."""
+    folder = tmp_path_factory.mktemp("trackio")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(folder))
+        pytest.importorskip("trackio")
+        yield folder
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_trackio_has_one_run_with_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    pytest.importorskip("trackio")
-    train_and_resume(lambda: TrackioLogger("tests", folder=tmp_path / "t"), tmp_path)
+def test_trackio_has_one_run_with_all_rows(trackio_store: Path, tmp_path: Path) -> None:
+    train_and_resume(lambda: TrackioLogger("rows", folder=tmp_path / "t"), tmp_path)
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    (name,) = storage.get_runs("tests")
+    (name,) = storage.get_runs("rows")
     assert name == json.loads((tmp_path / "t" / "run.json").read_text())["run"]
-    logs = storage.get_logs("tests", name)
+    logs = storage.get_logs("rows", name)
     assert [entry["training_iteration"] for entry in logs] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_aim_has_one_run_with_config_and_all_rows(tmp_path: Path) -> None:
+    aim = pytest.importorskip("aim")
+    train_and_resume(lambda: AimLogger(str(tmp_path / "store"), folder=tmp_path / "t"), tmp_path)
+    _, name = (tmp_path / "t" / "aim-run").read_text().split()
+    assert aim.Repo.from_path(str(tmp_path / "store")).list_all_runs() == [name]
+    found = aim.Run(name, repo=str(tmp_path / "store"), read_only=True)
+    assert found["params"]["train_batch_size"] == "40"
+    metric = found.get_metric("training_iteration", aim.sdk.Context({}))
+    steps, (values, *_) = metric.data.items_list()
+    assert [int(step) for step in steps] == [40 * n for n in range(1, 6)]
+    assert list(values) == [1, 2, 3, 4, 5]
+
+
+def make_service(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrackerLogger:
+    """A tracker of a service that is installed, with both kinds of artefacts."""
+    pytest.importorskip(name)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    settings: dict[str, Any] = {"folder": folder / "t", "artifacts": ["checkpoints", "videos"]}
+    made: dict[str, Any] = {
+        "wandb": lambda: WandbLogger("tests", **settings),
+        "mlflow": lambda: MLflowLogger(str(folder / "store"), **settings),
+        "trackio": lambda: TrackioLogger("files", **settings),
+        "aim": lambda: AimLogger(str(folder / "store"), **settings),
+    }
+    return made[name]()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["mlflow", "wandb", "trackio", "aim"])
+def test_a_service_has_checkpoints_and_videos_as_they_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    roots = [tmp_path]
+    if name == "trackio":
+        roots.append(request.getfixturevalue("trackio_store"))
+    tracker = make_service(name, tmp_path, monkeypatch)
+    (tmp_path / "videos").mkdir()
+    film = b"\0\0\0\x18ftypmp42" + bytes(range(256))
+    with config(tracker).build_algo() as algo:
+        (logger,) = algo.callbacks.objects
+        algo.train()
+        (tmp_path / "videos" / "evaluation-0-0.mp4").write_bytes(film)
+        logger.sink.video_folders = [tmp_path / "videos"]
+        path = Path(algo.save_to_path(tmp_path / "saved" / "000001"))
+        algo.train()
+        assert logger.flush_service(60)
+        logger.sink.sender.close()
+        assert logger.flush_service(60)
+        assert logger.num_rows_lost == 0
+    if name == "wandb":
+        pytest.importorskip("wandb").teardown()
+    wanted = {film, (path / "manifest.json").read_bytes()}
+    # What the trainer itself wrote does not count.
+    own = [tmp_path / "saved", tmp_path / "videos"]
+    kept = {
+        file.read_bytes()
+        for root in roots
+        for file in root.rglob("*")
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in own)
+    }
+    if name == "wandb":  # checkpoints are only named in its file, and read where it stages them
+        wanted.discard((path / "manifest.json").read_bytes())
+        run_folder = next((tmp_path / "t" / "wandb").glob("offline-run-*"))
+        assert b"checkpoint-PPO" in next(run_folder.glob("*.wandb")).read_bytes()
+    assert wanted <= kept
+
+
+def test_all_services_take_artefacts() -> None:
+    for service in (services.WandbService, services.MLflowService, services.TrackioService,
+                    services.AimService):  # fmt: skip
+        assert issubclass(service, ArtifactService)
 
 
 # ---- trials of an experiment

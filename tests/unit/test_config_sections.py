@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -231,6 +231,31 @@ def test_every_event_is_an_argument_of_callbacks() -> None:
     parameters = list(inspect.signature(AlgorithmConfig.callbacks).parameters)
     assert parameters == ["self", "callbacks_class", *parameters[2:-1], "old_names"]
     assert set(parameters[2:-1]) == set(EVENTS)
+
+
+def test_completion_shows_all_arguments_of_a_class_with_its_defaults() -> None:
+    shown = inspect.signature(PPOConfig().training).parameters
+    ours = {
+        name for name, setting in PPOConfig._names.settings.items() if setting.section == "training"
+    }
+    assert ours <= set(shown)
+    for name in ("lr", "gamma", "train_batch_size", "clip_param", "num_epochs", "lambda_"):
+        assert shown[name].default == PPOConfig()[name], name
+    assert inspect.signature(AlgorithmConfig.training).parameters["lr"].default == (
+        AlgorithmConfig().lr
+    )
+    assert "clip_param" not in inspect.signature(AlgorithmConfig.training).parameters
+    assert list(inspect.signature(PPOConfig.environment).parameters)[:2] == ["self", "env"]
+    assert inspect.signature(PPOConfig().env_runners).parameters["num_env_runners"].default == 2
+    assert inspect.signature(DQNConfig().training).parameters["num_atoms"].default == 1
+
+
+def test_a_section_that_a_subclass_changes_shows_the_defaults_of_the_subclass() -> None:
+    class Mine(PPOConfig):
+        changed_defaults: ClassVar[dict[str, Any]] = {"clip_param": 0.1}
+
+    assert inspect.signature(Mine().training).parameters["clip_param"].default == 0.1
+    assert inspect.signature(PPOConfig().training).parameters["clip_param"].default == 0.3
 
 
 def test_not_provided_changes_nothing_but_none_does() -> None:

@@ -187,3 +187,12 @@ def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path
         ET.fromstring(picture)
     with pytest.raises(ReportError, match=r"ends in \.html"):
         write_report(run, tmp_path / "page.txt")
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    paths = [written(tmp_path / folder, "seed-0", [1.0, 2.0]) for folder in ("ppo", "dqn")]
+    page = write_report(paths, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<td>ppo/seed-0</td>" in page
+    assert "<td>dqn/seed-0</td>" in page

@@ -6,6 +6,8 @@ import copy
 import json
 import logging
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackConfigError, TrackerLogger
+from callbacks.ready_made.tracker_services import Artifact
 from callbacks.ready_made.trackers import ServiceSender, TrackedRows, numbers_of
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
@@ -28,6 +31,7 @@ class Store:
     def __init__(self) -> None:
         self.runs = {}
         self.events: list[str] = []
+        self.files: list[tuple[str, str, str, int]] = []
         self.answers = threading.Event()
         self.answers.set()
         self.failures_to_come = 0
@@ -67,6 +71,14 @@ class Service:
 
     def close_run(self, run: str, *, failed: bool) -> None:
         self.store.events.append("failed" if failed else "close")
+
+
+class FilingService(Service):
+    """Takes files, too."""
+
+    def log_artifact(self, run: str, artifact: Artifact, step: int) -> None:
+        self.store.answers.wait(60)
+        self.store.files.append((run, artifact.kind, artifact.name, step))
 
 
 @pytest.fixture
@@ -223,6 +235,129 @@ def test_a_tracker_is_copied_and_pickled_without_its_thread(store: Store, tmp_pa
     for twin in (copy.deepcopy(algorithm.first), pickle.loads(pickle.dumps(algorithm.first))):
         assert twin.sink.path == tmp_path / "t"
         assert twin.flush_service(0.0)
+
+
+def test_rows_of_a_forgotten_run_never_mix_with_those_of_the_next(
+    store: Store, tmp_path: Path
+) -> None:
+    sink = TrackedRows(Service(store), tmp_path / "t", max_waiting=10)
+    sink.append(row(1))
+    assert sink.sender.flush(10)
+    store.answers.clear()
+    sink.append(row(2))  # the service owes an answer, and goes on owing it
+    sink.start_anew(row(1))
+    assert not (tmp_path / "t" / "run.json").exists()
+    sink.append(row(1))
+    sink.append(row(2))
+    store.answers.set()
+    assert sink.sender.flush(10)
+    assert sent(store) == [[100, 200], [100, 200]]
+    assert store.events == ["open", "close", "open"], "one at a time, on one thread"
+    known = json.loads((tmp_path / "t" / "run.json").read_text())
+    assert (known["run"], known["sent"]) == (list(store.runs)[1], 2)
+
+
+def test_a_forgotten_run_that_still_waits_for_an_answer_leaves_no_file(
+    store: Store, tmp_path: Path
+) -> None:
+    store.answers.clear()
+    sender = ServiceSender(Service(store), tmp_path / "run.json")
+    sender.send(row(1), FACTS, [])
+    sender.forget()
+    store.answers.set()
+    assert sender.flush(10)
+    assert not list(tmp_path.iterdir()), "a resumed run would take the forgotten one for its own"
+
+
+def recorded(folder: Path, *names: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"film")
+
+
+def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(
+    store: Store, tmp_path: Path
+) -> None:
+    def sink() -> TrackedRows:
+        made = TrackedRows(FilingService(store), tmp_path / "t", max_waiting=10)
+        made.video_folders = [tmp_path / "videos"]
+        return made
+
+    recorded(tmp_path / "videos", "of-an-earlier-run.mp4")
+    first = sink()
+    first.start_anew(row(1))
+    recorded(tmp_path / "videos", "evaluation-0-0.mp4", ".evaluation-0-1.mp4.part-episode-0.mp4")
+    for iteration in (1, 2):
+        first.append(row(iteration))
+    assert first.sender.flush(10)
+    run_id = next(iter(store.runs))
+    assert store.files == [(run_id, "videos", "evaluation-0-0", 100)]
+    (tmp_path / "videos" / "of-an-earlier-run.mp4").unlink()
+    recorded(tmp_path / "videos", "evaluation 0-1.mp4")
+    again = sink()
+    again.append(row(3))
+    assert again.sender.flush(10)
+    assert store.files[1:] == [(run_id, "videos", "evaluation-0-1", 300)]
+
+
+def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def files_of(*artifacts: Any) -> list[str]:
+        store.files.clear()
+        logger = TrackerLogger(
+            FilingService(store), tmp_path / f"t{len(artifacts)}", artifacts=artifacts
+        )
+        algorithm = SteeredAlgorithm(logger)
+        for name in ("000001", "000002"):
+            (tmp_path / "best" / name).mkdir(parents=True, exist_ok=True)
+            algorithm.callbacks.fire(
+                "on_checkpoint_saved",
+                algorithm=algorithm, metrics_logger=None, path=str(tmp_path / "best" / name),
+            )  # fmt: skip
+        (tmp_path / "best" / "000001").rmdir()
+        algorithm.tell()
+        assert algorithm.first.flush_service(10)
+        assert algorithm.first.num_rows_lost == len(artifacts)
+        return [name for _, _, name, _ in store.files]
+
+    assert files_of() == []
+    with caplog.at_level(logging.WARNING):
+        assert files_of("checkpoints") == ["best-000002"]
+    assert len(caplog.records) == 1
+    assert "was removed before it could be sent" in caplog.text
+
+
+def test_artefacts_that_a_service_cannot_take_are_refused(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(CallbackConfigError, match="Service has no `log_artifact`"):
+        TrackerLogger(Service(store), tmp_path, artifacts=["videos"])
+    with pytest.raises(CallbackConfigError, match="must be one of 'checkpoints', 'videos'"):
+        TrackerLogger(FilingService(store), tmp_path, artifacts=["weights"])  # type: ignore[list-item]
+
+
+SCRIPT = """
+import pathlib, sys
+from callbacks.ready_made.trackers import ServiceSender
+
+class Service:
+    def open_run(self, run_id, facts): return run_id
+    def log_row(self, run, row, step): print("row", step)
+    def close_run(self, run, *, failed): print("close")
+
+sender = ServiceSender(Service(), pathlib.Path(sys.argv[1]) / "run.json")
+sender.send({"training_iteration": 1}, {"name": "x"}, [])
+assert sender.flush(10)
+"""
+
+
+@pytest.mark.process
+def test_the_end_of_the_process_ends_the_run_of_the_service(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, tmp_path],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\n") == ["row 1", "close", ""]
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("arguments", [{"folder": ""}, {"max_waiting": 0}])

@@ -503,7 +503,8 @@ def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> No
     parser.add_argument("--keep", type=count, metavar="N", help=f"checkpoints to keep ({keep})")
     parser.add_argument(
         "--track", action="append", default=[], metavar="NAME[:WHERE]",
-        help="send results to wandb[:PROJECT], trackio[:PROJECT] or mlflow[:URI]; may be repeated",
+        help="send results to wandb[:PROJECT], trackio[:PROJECT], mlflow[:URI] or aim[:FOLDER]; "
+        "may be repeated",
     )  # fmt: skip
 
 

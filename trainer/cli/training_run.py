@@ -13,14 +13,14 @@ from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress import TrainingProgress
 from callbacks.ready_made.result_files import row_of
 from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
-from callbacks.ready_made.trackers import (
+from callbacks.ready_made.tracker_services import (
+    AimService,
     MLflowService,
-    ServiceSender,
     TrackerService,
     TrackioService,
     WandbService,
-    facts_of,
 )
+from callbacks.ready_made.trackers import ServiceSender, facts_of
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import RunDirectory, RunPlan
@@ -28,7 +28,7 @@ from trainer.errors import ConfigError
 from trainer.runtime.signals import CutShort, OrderlyEnd
 
 _PROJECT: Final = "local-trainer"
-TRACKERS: Final = ("wandb", "mlflow", "trackio")
+TRACKERS: Final = ("wandb", "mlflow", "trackio", "aim")
 """The services that `--track` names."""
 
 # Together with saving and Python's own end, less than 3 s.
@@ -191,6 +191,8 @@ def tracker_service(name: str) -> TrackerService:
             return WandbService(place or _PROJECT)
         if service == "trackio":
             return TrackioService(place or _PROJECT)
+        if service == "aim":
+            return AimService(place or None)
     raise ConfigError(f"There is no tracker {service!r}. There are: {', '.join(TRACKERS)}.")
 
 

@@ -10,7 +10,8 @@ algorithm_config              all of it together
 """
 
 from trainer.config.algorithm_config import AlgorithmConfig
-from trainer.config.config_values import SettingDescription, section
+from trainer.config.config_values import SettingDescription
+from trainer.config.section_methods import section
 from trainer.config.settings import Merge, NotProvided, Setting
 from trainer.errors import FrozenConfigError
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints.arguments import checked_methods
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
-from trainer.config.config_values import SettingDescription, describe, section_methods
+from trainer.config.config_values import SettingDescription, describe
+from trainer.config.section_methods import section_methods
 from trainer.config.sections import Sections
 from trainer.config.settings import (
     Problem,

@@ -1,4 +1,4 @@
-"""The values of a config: reading, writing, freezing; and the decorator that makes section methods.
+"""The values of a config: reading, writing, freezing.
 
 A config stores only what was set; everything else is read from the declarations of its class. Names
 are resolved in `trainer.config.settings`, values are judged in `trainer.config.validation`.
@@ -7,7 +7,6 @@ are resolved in `trainer.config.settings`, values are judged in `trainer.config.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import re
 from collections.abc import (
@@ -20,11 +19,12 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import CodeNotAllowedError
 from checkpoints.arguments import argument_error, require_keys
 from checkpoints.trees import same
+from trainer.config.section_methods import SECTION_MARK
 from trainer.config.settings import (
     MULTI_AGENT_KEY,
     Merge,
@@ -159,41 +159,6 @@ def _types(value: Any, place: tuple[object, ...]) -> Iterator[_Named]:
 # ---- config values
 
 ConfigT = TypeVar("ConfigT", bound="ConfigValues")
-MethodT = TypeVar("MethodT", bound=Callable[..., Any])
-
-_SECTION_MARK = "section_arguments"
-
-
-def section(method: MethodT) -> MethodT:
-    """Make a method a section: it sets the settings named by its arguments and returns the config.
-
-    Only arguments that were really given are set, so None is a value like any other. Unknown
-    arguments raise `UnknownSettingError`, all of one call at once; old names are understood. The
-    body of the method has nothing to do but `return self`.
-    """
-    parameters = list(inspect.signature(method).parameters.values())[1:]
-    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    arguments = tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
-    name = method.__name__
-
-    @functools.wraps(method)
-    def set_arguments(config: ConfigValues, *args: Any, **given: Any) -> Any:
-        if len(args) > len(positional):
-            raise TypeError(
-                f"{name}() takes {len(positional)} positional argument(s) "
-                f"({', '.join(positional) or 'none'}), not {len(args)}. Give several things for "
-                f"one argument as a list, {name}([a, b]), and other settings by name."
-            )
-        for argument, value in zip(positional, args, strict=False):
-            if argument in given:
-                raise TypeError(f"{name}() got two values for the argument `{argument}`")
-            given[argument] = value
-        config.set_from_section(name, given)
-        return method(config)
-
-    setattr(set_arguments, _SECTION_MARK, arguments)
-    set_arguments.checks_arguments = True  # type: ignore[attr-defined]  # validate() judges them
-    return cast(MethodT, set_arguments)
 
 
 class ConfigValues:
@@ -576,16 +541,6 @@ def _methods(cls: type) -> list[str]:
     return [name for name in public if callable(inspect.getattr_static(cls, name))]
 
 
-def section_methods(cls: type) -> dict[str, list[Callable[..., Any]]]:
-    """The methods of each section of a class, those of subclasses first."""
-    found: dict[str, list[Callable[..., Any]]] = {}
-    for ancestor in cls.__mro__:
-        for name, member in vars(ancestor).items():
-            if hasattr(member, _SECTION_MARK):
-                found.setdefault(name, []).append(member)
-    return found
-
-
 def _collect_names(cls: type[ConfigValues]) -> NameTable:
     """The names of a class: its own declarations first, then those of the sections it inherits."""
     settings: dict[str, Setting[Any]] = {}
@@ -595,7 +550,7 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
         for name, member in vars(ancestor).items():
             if isinstance(member, Setting):
                 settings.setdefault(name, member)
-            for argument in getattr(member, _SECTION_MARK, ()):
+            for argument in getattr(member, SECTION_MARK, ()):
                 known = sections.setdefault(name, [])
                 if argument not in known:
                     known.append(argument)
@@ -634,7 +589,7 @@ def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
         sections: declares them in its body; those of classes that it inherits are left out.
     """
     for name, member in vars(sections).items():
-        if isinstance(member, Setting) or hasattr(member, _SECTION_MARK):
+        if isinstance(member, Setting) or hasattr(member, SECTION_MARK):
             setattr(cls, name, member)
     for known in _with_subclasses(cls):
         known._names = _collect_names(known)

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
-from trainer.config.config_values import ConfigValues, section
+from trainer.config.config_values import ConfigValues
+from trainer.config.section_methods import section
 from trainer.config.settings import (
     Check,
     Merge,
@@ -346,14 +347,13 @@ def _with_events(method: _MethodT) -> _MethodT:
     changed: Any = method
     changed.__signature__ = signature.replace(parameters=[*first, *events, others])
     entries = [f"{name}: functions called {event.fired}." for name, event in EVENTS.items()]
+    text = inspect.cleandoc(method.__doc__ or "")  # as Python 3.13 and later compile it
+    others_entry = " " * 4 + "**old_names:"
     lines = [
-        textwrap.fill(entry, 100, initial_indent=" " * 12, subsequent_indent=" " * 16)
+        textwrap.fill(entry, 92, initial_indent=" " * 4, subsequent_indent=" " * 8)
         for entry in entries
     ]
-    others_entry = " " * 12 + "**old_names:"
-    changed.__doc__ = (method.__doc__ or "").replace(
-        others_entry, "\n".join(lines) + "\n" + others_entry
-    )
+    changed.__doc__ = text.replace(others_entry, "\n".join(lines) + "\n" + others_entry)
     return method
 
 

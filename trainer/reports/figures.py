@@ -13,9 +13,9 @@ from trainer.errors import ReportError
 from trainer.reports.curves import Band, Curve, curve_of, grouped
 from trainer.reports.run_records import X_AXES, Run, read_run
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart by people who see few colours. Each
-# colour has a line style of its own, for print in grey.
-_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito, "Color Universal Design" (2008): told apart by people who see few colours. The
+# first four differ in brightness, too, and each has a line style of its own: for print in grey.
+_COLOURS: Final = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 _LINES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _SIZE: Final = (8.0, 4.8)
 _DPI: Final = 150

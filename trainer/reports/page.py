@@ -22,7 +22,7 @@ from trainer.algorithms.building import algorithm_class
 from trainer.errors import ConfigError, ReportError
 from trainer.reports.curves import curve_of, grouped, summary_of
 from trainer.reports.figures import figure_of, metric_label, save_figure
-from trainer.reports.run_records import Run, differing_settings, read_run
+from trainer.reports.run_records import RESULTS_FILE, Run, differing_settings, read_run
 
 _MAX_LOSSES: Final = 8
 _MAX_EMBEDDED_BYTES: Final = 20 * 2**20
@@ -83,22 +83,37 @@ def write_report(
 
 def _tables(runs: Sequence[Run], labels: Sequence[str] | None) -> dict[str, Any]:
     groups = grouped(runs, labels)
+    names = _names(runs)
     returns = [(RETURN, "env_steps"), (RETURN, "time"), (_EVALUATION_RETURN, "env_steps")]
     losses = [(path, "env_steps") for path in _losses(runs)]
     return {
         "curves": list(_figures(groups, returns)),
         "losses": list(_figures(groups, losses)),
         "summaries": [summary_of(label, members) for label, members in groups.items()],
-        "runs": [_facts(run) for run in runs],
-        "names": [run.name for run in runs],
+        "runs": [_facts(run, name) for name, run in zip(names, runs, strict=True)],
+        "names": names,
         "labels": list(groups),
         "differing": _differing_by_label(groups),
-        "faults": {run.name: found for run in runs if (found := _faults(run))},
-        "timings": {label: _time_split(members) for label, members in groups.items()},
+        "faults": {
+            name: found for name, run in zip(names, runs, strict=True) if (found := _faults(run))
+        },
+        "are_settings_known": any(run.settings for run in runs),
+        "timings": {
+            label: split for label, members in groups.items() if (split := _time_split(members))
+        },
         "videos": list(_videos(runs)),
         "episodes": [path for run in runs for path in run.episodes],
         "commands": [command for run in runs if (command := _command(run))],
     }
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """What runs are called on the page: with the folder they lie in where names repeat."""
+    plain = [run.name for run in runs]
+    if len(set(plain)) == len(plain):
+        return plain
+    folders = [run.path.parents[run.path.name == RESULTS_FILE] for run in runs]
+    return [f"{folder.name}/{name}" for folder, name in zip(folders, plain, strict=True)]
 
 
 def _figures(
@@ -153,12 +168,12 @@ def _svg(figure: Any) -> str:
     return picture[picture.index("<svg") :]
 
 
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: Run, name: str) -> dict[str, str]:
     last = run.last
     seconds = number_at(last, "time_total_s")
     mean = number_at(last, RETURN)
     return {
-        "run": run.name,
+        "run": name,
         "algorithm": run.algorithm or "–",
         "env": run.env or "–",
         "seed": "–" if run.seed is None else str(run.seed),
@@ -292,8 +307,10 @@ runs; with fewer than about five runs it says little.</p>
 <tr><td>{{ name }}</td>{% for value in values %}<td>{{ value }}</td>{% endfor %}</tr>
 {% endfor %}
 </table></div>
-{% else %}
+{% elif are_settings_known %}
 <p>None.</p>
+{% else %}
+<p>Not known: these runs saved no checkpoint.</p>
 {% endif %}
 
 <h2>Faults and repairs</h2>
@@ -314,6 +331,8 @@ runs; with fewer than about five runs it says little.</p>
 </span></td></tr>
 {% endfor %}
 </table>
+{% else %}
+<p>Not known: the results hold no timers.</p>
 {% endfor %}
 
 {% if losses %}

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
-from trainer.config.config_values import ConfigValues, section
+from trainer.config.config_values import ConfigValues
+from trainer.config.section_methods import section
 from trainer.config.settings import (
     NotProvided,
     Setting,

@@ -1,8 +1,8 @@
 """Loggers that send each trial's rows to a service: Weights & Biases, MLflow, trackio.
 
 One run per trial, whose id follows from experiment and trial: a restored experiment goes on with
-the same runs. Services are those of `callbacks.ready_made.trackers`; they are talked to on a
-thread, through a queue of limited length. If one hangs or fails, its rows are dropped with one
+the same runs. Services are those of `callbacks.ready_made.tracker_services`; they are talked to on
+a thread, through a queue of limited length. If one hangs or fails, its rows are dropped with one
 warning; tuning never waits for it.
 """
 
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from callbacks.ready_made.result_loggers import BackgroundWriter
-from callbacks.ready_made.trackers import (
+from callbacks.ready_made.tracker_services import (
     MLflowService,
     TrackerService,
     TrackioService,
     WandbService,
-    numbers_of,
 )
+from callbacks.ready_made.trackers import numbers_of
 from trainer.tune.callbacks import LoggerCallback, TrialView
 
 _MOST_WAITING: Final = 1000
