@@ -28,7 +28,14 @@ train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
 test: $(VENV)/.installed-test  ## lint, types and the default tests (under 5 minutes on two cores)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
+	$(MAKE) --no-print-directory --jobs=2 types default-tests
+
+.PHONY: types default-tests
+# Side by side: mypy keeps one core busy for a minute, and tests wait now and then.
+types:
 	$(RUN)/mypy
+
+default-tests:
 	$(KEEP_BYTECODE) $(RUN)/pytest $(FAST)
 
 test-long: $(VENV)/.installed-test  ## everything, the long campaigns included

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,8 +99,8 @@ def slow_shares(repeats: int = 5) -> None:
                     for is_ahead in (False, True)
                 )
                 one, other = alternate(
-                    lambda algo=plain: share(algo),
-                    lambda algo=ahead: share(algo),
+                    partial(share, plain),
+                    partial(share, ahead),
                     unit="of the ideal",
                     repeats=repeats,
                 )

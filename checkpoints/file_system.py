@@ -89,7 +89,7 @@ def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[
 
     Args:
         target: the file to replace or make.
-        draft: a name beside it that nobody else writes to.
+        draft: a name beside it that no other process writes to.
         must_sync: wait until the content is on the disk; else a power failure may bring the old
             content back, or leave the new name on an empty file.
     """

@@ -77,6 +77,7 @@ WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "trainer/cli/report_commands.py",
             "trainer/reports/*",
         ),
+        "sampling ahead": ("trainer/algorithms/sample_ahead.py",),
         "trackers": ("callbacks/ready_made/trackers.py",),
         "settings files, seeds side by side": (
             "trainer/cli/seeds.py",

@@ -1,10 +1,8 @@
-"""DQN keeps the promise, too: same seed, same bytes, the contents of the replay buffer included."""
+"""The promise for DQN, beyond `tests/contract`: the buffer, and parts that are forgotten."""
 
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from checkpoints import encode, read_manifest
 from tests.integration.test_exactness import (
     Counting,
     fingerprint,
-    kills_on_demand,
     result_without_settings,
     run,
 )
@@ -25,7 +22,6 @@ from trainer import DQN, DQNConfig
 pytestmark = pytest.mark.process
 
 NUM_SLOTS = 4
-UNIFORM = {"type": "EpisodeReplayBuffer", "capacity": 150}
 
 
 def config(num_env_runners: int = 0, **settings: Any) -> DQNConfig:
@@ -53,99 +49,6 @@ def config(num_env_runners: int = 0, **settings: Any) -> DQNConfig:
         .debugging(seed=11)
     )
     return made.update_from_dict(settings)
-
-
-def learnt(algo: DQN) -> bytes:
-    """What was learnt, and what from: independent of how envs are spread over processes."""
-    state = algo.get_state()
-    return encode([state["learner"], state["replay_buffer"], state["counters"]])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"replay_buffer_config": UNIFORM, "double_q": False, "dueling": False, "n_step": 1},
-        {"num_atoms": 5, "v_min": 0.0, "v_max": 30.0, "tau": 0.1},
-    ],
-)
-def test_same_seed_gives_the_same_bytes(settings: dict[str, Any]) -> None:
-    outcomes = []
-    for _ in range(2):
-        with config(**settings).build_algo() as algo:
-            outcomes.append((run(algo, 4), fingerprint(algo)))
-    assert outcomes[0] == outcomes[1]
-
-
-def test_another_seed_gives_other_bytes() -> None:
-    outcomes = []
-    for seed in (0, 1):
-        with config(seed=seed).build_algo() as algo:
-            outcomes.append((run(algo, 1), learnt(algo)))
-    assert outcomes[0] != outcomes[1]
-
-
-def test_it_makes_no_difference_how_envs_are_spread_over_processes() -> None:
-    outcomes = []
-    for num_env_runners in (0, 1, 2):
-        with config(num_env_runners).build_algo() as algo:
-            run(algo, 4)
-            outcomes.append((learnt(algo), encode(algo.get_state()["env_runners"]["slots"])))
-    assert outcomes[0] == outcomes[1] == outcomes[2]
-
-
-@pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_a_restored_run_goes_on_with_the_same_bytes(num_env_runners: int, tmp_path: Path) -> None:
-    with config(num_env_runners).build_algo() as algo:
-        first = run(algo, 3)
-        slots = algo.get_state()["env_runners"]["slots"]
-        assert any(slot["env_seed"] is not None for slot in slots), "no episode is running"
-        algo.save_to_path(tmp_path / "checkpoint")
-        rest = run(algo, 3)
-        expected = (rest, fingerprint(algo))
-    with config(num_env_runners, seed=None).build_algo() as other:
-        run(other, 2)  # whatever it did before must not matter
-        other.restore_from_path(tmp_path / "checkpoint")
-        assert (run(other, 3), fingerprint(other)) == expected
-    assert first[-1] != rest[0]
-
-
-_RESUME_SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-from tests.integration.test_exactness import Counting, fingerprint, run
-from trainer import DQN
-algo = DQN.from_checkpoint({path!r}, callbacks_class=Counting)
-results = run(algo, 3)
-sys.stdout.buffer.write(b"".join(results) + fingerprint(algo))
-algo.stop()
-"""
-
-
-def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
-    with config(2).build_algo() as algo:
-        run(algo, 3)
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        expected = b"".join(run(algo, 3)) + fingerprint(algo)
-    script = _RESUME_SCRIPT.format(folder=str(Path(__file__).parents[2]), path=path)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert done.stdout == expected
-
-
-def test_runners_killed_in_every_iteration_make_no_difference(tmp_path: Path) -> None:
-    armed = tmp_path / "armed"
-    outcomes = []
-    for should_kill in (False, True):
-        with config(2).callbacks(kills_on_demand(armed)).build_algo() as algo:
-            results = []
-            for _ in range(3):
-                if should_kill:
-                    armed.touch()
-                results += run(algo, 1)
-                assert not armed.exists()
-            outcomes.append((results, fingerprint(algo)))
-            assert algo.env_runner_group.num_remote_worker_restarts() == 3 * should_kill
-    assert outcomes[0] == outcomes[1]
 
 
 # ---- negative controls

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import PPO, DQNConfig, PPOConfig
 from trainer.errors import ConfigError, UnsupportedSpaceError
@@ -88,52 +85,6 @@ def run(algo: Any, iterations: int) -> None:
         algo.train()
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_spread_over_processes_interrupted_or_not_the_bytes_are_the_same(
-    strategy: str, tmp_path: Path
-) -> None:
-    outcomes = []
-    for num_env_runners in (0, 1, 2):
-        with config(num_env_runners, strategy).build_algo() as algo:
-            run(algo, 2)
-            if num_env_runners == 0:
-                algo.save_to_path(tmp_path / "checkpoint")
-            if num_env_runners == 2:
-                os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
-            run(algo, 2)
-            outcomes.append(facts(algo))
-    with config(0, strategy).build_algo() as other:
-        run(other, 1)  # whatever it did before must not matter
-        other.restore_from_path(tmp_path / "checkpoint")
-        run(other, 2)
-        outcomes.append(facts(other))
-    assert len(set(outcomes)) == 1
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_step_back_after_an_error_leaves_no_trace(strategy: str) -> None:
-    class Breaking(RLlibCallback):
-        is_armed = False
-
-        def on_train_result(self, **kwargs: Any) -> None:
-            if Breaking.is_armed:
-                raise ValueError("on purpose")
-
-    outcomes = []
-    for breaks in (False, True):
-        with config(0, strategy).callbacks(Breaking).build_algo() as algo:
-            run(algo, 1)
-            if breaks:
-                Breaking.is_armed = True
-                with pytest.raises(Exception, match="on purpose"):
-                    algo.train()
-                Breaking.is_armed = False
-            run(algo, 1)
-            outcomes.append(facts(algo))
-    assert outcomes[0] == outcomes[1]
-
-
 DQN_STRATEGIES: dict[str, dict[str, Any]] = {
     "epsilon": {},
     "ParameterNoise": {"type": "ParameterNoise", "random_timesteps": 60},
@@ -159,24 +110,6 @@ def dqn_config(num_env_runners: int, strategy: str) -> DQNConfig:
         .reporting(min_sample_timesteps_per_iteration=60)
         .debugging(seed=3)
     )
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("strategy", DQN_STRATEGIES)
-def test_dqn_explores_exactly_too(strategy: str, tmp_path: Path) -> None:
-    outcomes = []
-    for num_env_runners in (0, 2):
-        with dqn_config(num_env_runners, strategy).build_algo() as algo:
-            run(algo, 1)
-            if num_env_runners == 0:
-                algo.save_to_path(tmp_path / "checkpoint")
-            run(algo, 1)
-            outcomes.append(facts(algo) + encode(algo.local_replay_buffer.get_state()))
-    with dqn_config(0, strategy).build_algo() as other:
-        other.restore_from_path(tmp_path / "checkpoint")
-        run(other, 1)
-        outcomes.append(facts(other) + encode(other.local_replay_buffer.get_state()))
-    assert len(set(outcomes)) == 1
 
 
 def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type() -> None:

@@ -54,23 +54,6 @@ def test_spreading_over_runners_and_the_order_of_dicts_change_nothing() -> None:
     assert outcome(gaps(0, 2).debugging(seed=4)) != alone
 
 
-@pytest.mark.parametrize("iteration", [1, 2])
-def test_a_restored_run_goes_on_as_if_nothing_had_happened(iteration: int, tmp_path: Path) -> None:
-    undisturbed = outcome(gaps(0, 2), 3)
-    with gaps(0, 2).build_algo() as algo:
-        for _ in range(iteration):
-            algo.train()
-        algo.save_to_path(tmp_path / "c")
-    with gaps(0, 2).build_algo() as algo:
-        algo.restore_from_path(tmp_path / "c")
-        for _ in range(3 - iteration):
-            algo.train()
-        state = algo.get_state(not_components=["config"])
-    assert undisturbed.startswith(
-        encode([state["learner"], state["connectors"], state["counters"]])
-    )
-
-
 def test_a_sub_env_that_fails_at_any_step_is_repaired_alone(tmp_path: Path) -> None:
     undisturbed = outcome(gaps(0, 2), 2)
     for number in range(1, 80, 13):
@@ -79,13 +62,6 @@ def test_a_sub_env_that_fails_at_any_step_is_repaired_alone(tmp_path: Path) -> N
         config = gaps(0, 2, breaks=str(faults))
         config.fault_tolerance(restart_failed_sub_environments=True)
         assert outcome(config, 2) == undisturbed
-
-
-def test_a_runner_that_is_killed_is_repaired(tmp_path: Path) -> None:
-    faults = tmp_path / "kills"
-    faults.write_text("17 33")
-    assert outcome(gaps(1, 2, kills=str(faults)), 2) == outcome(gaps(0, 2), 2)
-    assert int(faults.with_suffix(".count").read_text()) > 33
 
 
 _MEMORY = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -91,24 +89,6 @@ def train(algo: Algorithm, iterations: int = 3) -> bytes:
 # ---- exactness
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_bytes_depend_neither_on_runners_nor_on_a_restart(kind: str, tmp_path: Path) -> None:
-    with config(kind).build_algo() as algo:
-        half = train(algo)
-        algo.save_to_path(tmp_path / "checkpoint")
-        expected = train(algo)
-    assert half != expected
-    for num_env_runners in (1, 2, 4):
-        with config(kind, num_env_runners).build_algo() as algo:
-            assert train(algo) == half
-            assert train(algo) == expected
-    for num_env_runners in (0, 2):
-        with config(kind, num_env_runners, seed=9).build_algo() as algo:
-            train(algo, 1)  # whatever it saw before must be forgotten
-            algo.restore_from_path(tmp_path / "checkpoint")
-            assert train(algo) == expected
-
-
 def test_forgotten_statistics_would_show() -> None:
     # Negative control of the test above.
     with config().build_algo() as algo:
@@ -122,29 +102,6 @@ def test_forgotten_statistics_would_show() -> None:
         damaged["connectors"]["observations"]["mean"] *= 1.1
         algo.set_state(damaged)
         assert train(algo, 1) != expected
-
-
-def test_a_killed_runner_changes_nothing(tmp_path: Path) -> None:
-    armed = tmp_path / "armed"
-
-    def kill_once(episode: Any) -> None:
-        if episode.t != 5:
-            return
-        try:
-            armed.unlink()
-        except FileNotFoundError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    outcomes = []
-    for should_kill in (False, True):
-        with config("ppo", 2).callbacks(on_episode_step=kill_once).build_algo() as algo:
-            train(algo, 2)  # the statistics are in force when it happens
-            if should_kill:
-                armed.touch()
-            outcomes.append(train(algo, 2))
-            assert algo.env_runner_group.num_remote_worker_restarts() == int(should_kill)
-    assert outcomes[0] == outcomes[1]
 
 
 def test_an_iteration_that_fails_leaves_the_statistics_as_they_were() -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -59,12 +54,6 @@ def config(num_env_runners: int = 0, *, env: Any = ContinuousEnv, **settings: An
         .debugging(seed=11)
     )
     return made.update_from_dict(settings)
-
-
-def learnt(algo: SAC) -> bytes:
-    """What was learnt, and what from: independent of how envs are spread over processes."""
-    state = algo.get_state()
-    return encode([state["learner"], state["replay_buffer"], state["counters"]])
 
 
 # ---- what it does
@@ -179,104 +168,7 @@ def test_a_reward_that_cannot_be_learnt_from_is_named_and_undone() -> None:
         assert fingerprint(algo) == before
 
 
-# ---- the same bytes
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"twin_q": False, "replay_buffer_config": {"type": "EpisodeReplayBuffer"}, "n_step": 1},
-        {"env": CountdownEnv, "grad_clip": 0.5, "target_network_update_freq": 30},
-    ],
-)
-def test_same_seed_gives_the_same_bytes(settings: dict[str, Any]) -> None:
-    outcomes = []
-    for _ in range(2):
-        with config(**settings).build_algo() as algo:
-            outcomes.append((run(algo, 3), fingerprint(algo)))
-    assert outcomes[0] == outcomes[1]
-
-
-def test_another_seed_gives_other_bytes() -> None:
-    outcomes = []
-    for seed in (0, 1):
-        with config(seed=seed).build_algo() as algo:
-            outcomes.append((run(algo, 1), learnt(algo)))
-    assert outcomes[0] != outcomes[1]
-
-
-@pytest.mark.process
-def test_it_makes_no_difference_how_envs_are_spread_over_processes() -> None:
-    outcomes = []
-    for num_env_runners in (0, 1, 2):
-        with config(num_env_runners).build_algo() as algo:
-            run(algo, 3)
-            outcomes.append((learnt(algo), encode(algo.get_state()["env_runners"]["slots"])))
-    assert outcomes[0] == outcomes[1] == outcomes[2]
-
-
-_RESUME_SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-from tests.integration.test_exactness import fingerprint, run
-from tests.integration.test_sac import CountingEpisodes
-from trainer import SAC
-algo = SAC.from_checkpoint({path!r}, callbacks_class=CountingEpisodes)
-results = run(algo, 2)
-sys.stdout.buffer.write(b"".join(results) + fingerprint(algo))
-algo.stop()
-"""
-
-
-@pytest.mark.process
-def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
-    with config(2, env="Pendulum-v1").build_algo() as algo:
-        run(algo, 2)
-        slots = algo.get_state()["env_runners"]["slots"]
-        assert any(slot["env_seed"] is not None for slot in slots), "no episode is running"
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        expected = b"".join(run(algo, 2)) + fingerprint(algo)
-    script = _RESUME_SCRIPT.format(folder=str(Path(__file__).parents[2]), path=path)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert done.stdout == expected
-
-
-def kills_on_demand(armed: Path) -> type[CountingEpisodes]:
-    """A callback that kills its process in mid-episode, once each time `armed` exists."""
-
-    class KillsOnDemand(CountingEpisodes):
-        def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
-            if episode.t != 5:
-                return
-            try:
-                armed.unlink()  # of two runners, one succeeds
-            except FileNotFoundError:
-                return
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return KillsOnDemand
-
-
-@pytest.mark.process
-def test_runners_killed_in_every_iteration_make_no_difference(tmp_path: Path) -> None:
-    armed = tmp_path / "armed"
-    outcomes = []
-    for should_kill in (False, True):
-        with config(2).callbacks(kills_on_demand(armed)).build_algo() as algo:
-            results = []
-            for _ in range(2):
-                if should_kill:
-                    armed.touch()
-                results += run(algo, 1)
-                assert not armed.exists()
-            outcomes.append((results, fingerprint(algo)))
-            assert algo.env_runner_group.num_remote_worker_restarts() == 2 * should_kill
-    assert outcomes[0] == outcomes[1]
-
-
-# ---- negative controls
+# ---- negative controls; the same bytes: `tests/contract/test_algorithms.py`
 
 
 def _forget_target(state: dict[str, Any]) -> None:

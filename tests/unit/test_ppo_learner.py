@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoints import encode
 from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
@@ -250,6 +251,29 @@ def test_update_with_nan_names_it_and_changes_nothing(column: str, place: str) -
     for name, tensor in before["rl_module"].items():
         assert after["rl_module"][name].tobytes() == tensor.tobytes()
     train(subject, range(1, 2))
+
+
+def test_an_update_that_is_interrupted_half_way_never_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject, other = learner(), learner()
+    train(subject, range(1))
+    before, apply = encode(subject.get_state()), subject.apply_gradients
+    made: list[object] = []
+
+    def interrupt(**arguments: Any) -> float:
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(apply(**arguments))
+        return 0.0
+
+    monkeypatch.setattr(subject, "apply_gradients", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(subject, range(1, 2))
+    monkeypatch.undo()
+    assert encode(subject.get_state()) == before
+    assert train(subject, range(1, 2)) == train(other, range(2))[1:]
+    assert subject.num_updates == 2
 
 
 def test_mismatching_states_are_named_and_change_nothing() -> None:

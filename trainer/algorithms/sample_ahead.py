@@ -4,7 +4,7 @@
     sample k + 1    is asked for, with the weights of now: those of before update k
     update k        is made from sample k, while runners play sample k + 1
 
-So a sample is played with weights that lack one update, whoever plays it and however long that
+So a sample is played with weights that lack one update, however long that
 takes: the lag is a rule. What a checkpoint holds are these weights and where slots stood before the
 sample that was asked for; it is asked for again, and is the same. Without env runners in processes
 of their own, a sample is played when it is taken, with the same weights.

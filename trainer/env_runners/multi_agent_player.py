@@ -248,7 +248,7 @@ class JointActions:
         }
         actions: list[dict[AgentId, Any]] = []
         outputs: list[dict[AgentId, Any]] = []
-        if len(answers) == 1:  # nobody has to be asked whose turn it is
+        if len(answers) == 1:  # whose turn it is needs no asking
             ((all_chosen, all_given),) = answers.values()
             for slot in active:
                 ids = slot.seated_ids

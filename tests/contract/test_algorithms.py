@@ -1,0 +1,281 @@
+"""What every algorithm must keep to, one test per property; each runs over all runs of the table.
+
+The promise, as properties: the same seed gives the same bytes; another seed does not; a restored
+run and a new process go on with them; neither where envs are stepped nor kills nor iterations that
+fail change any. Negative controls: what is forgotten of a state shows.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+import pytest
+
+from checkpoints import decode, encode
+from tests.multi_agent_runs import gaps, told
+from tests.resume_cells import FEATURES, NUM_SLOTS, Cell, Run, different
+from trainer import Algorithm, AlgorithmConfig
+
+pytestmark = pytest.mark.process
+
+_ROOT: Final = Path(__file__).parents[2]
+NUM_ITERATIONS: Final = 2
+"""Before and after the checkpoint of a run; enough that episodes are cut and buffers run over."""
+
+_TINY: Final = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
+
+
+def _exploring(algorithm: str, env: str, type_: str, **settings: Any) -> Run:
+    return Run(Cell(algorithm, env, 0), {"exploration_config": {"type": type_, **settings}})
+
+
+MORE: Final[Mapping[str, Run]] = {
+    "PPO, memory": Run(
+        Cell("PPO", "get_state", 0),
+        {"model": {"fcnet_hiddens": [4], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}},
+    ),
+    "PPO, evaluation runner": Run(
+        Cell("PPO", "CartPole", 0),
+        {
+            "evaluation_interval": 2,
+            "evaluation_num_env_runners": 1,
+            "evaluation_parallel_to_training": True,
+            "evaluation_duration": 3,
+        },
+    ),
+    "PG, whole episodes": Run(Cell("PG", "CartPole", 0), {"batch_mode": "complete_episodes"}),
+    "DQN, distributions": Run(
+        Cell("DQN", "own np_random", 0),
+        {"num_atoms": 5, "v_min": -9.0, "v_max": 0.0, "tau": 0.1, "double_q": False},
+    ),
+    "DQN, normalised": Run(
+        Cell("DQN", "CartPole", 0),
+        {
+            "observation_filter": "MeanStdFilter",
+            "normalize_rewards": True,
+            "clip_rewards": 0.5,
+            "replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 150},
+            "dueling": False,
+        },
+    ),
+    "SAC, discrete": Run(
+        Cell("SAC", "CartPole", 0),
+        {"twin_q": False, "n_step": 1, "grad_clip": 0.5, "target_network_update_freq": 30},
+    ),
+    "random at first": _exploring("PG", "CartPole", "StochasticSampling", random_timesteps=100),
+    "EpsilonGreedy": _exploring("PPO", "CartPole", "EpsilonGreedy", epsilon_timesteps=200),
+    "SoftQ": _exploring("DQN", "Acrobot", "SoftQ", temperature=0.7),
+    "OrnsteinUhlenbeckNoise": _exploring(
+        "SAC", "Pendulum", "OrnsteinUhlenbeckNoise", random_timesteps=60, scale_timesteps=200
+    ),
+    "GaussianNoise": _exploring("PG", "Pendulum", "GaussianNoise", random_timesteps=60),
+    "ParameterNoise, Box": _exploring(
+        "PPO", "Pendulum", "ParameterNoise", random_timesteps=60, initial_stddev=0.02
+    ),
+    "DQN, ParameterNoise": _exploring("DQN", "CartPole", "ParameterNoise", random_timesteps=60),
+    "DQN, Curiosity": _exploring(
+        "DQN", "CartPole", "Curiosity", sub_exploration={"type": "EpsilonGreedy"}, **_TINY
+    ),
+}
+SEVERAL_AGENTS: Final = "PPO, several agents"
+RUNS: Final = (*FEATURES, *MORE, SEVERAL_AGENTS)
+
+
+def config(name: str, num_env_runners: int = 0, **settings: Any) -> AlgorithmConfig:
+    """The settings of a run of the table."""
+    if name == SEVERAL_AGENTS:
+        made: AlgorithmConfig = gaps(num_env_runners, NUM_SLOTS // max(1, num_env_runners))
+        return made.update_from_dict(settings)
+    run = MORE.get(name) or FEATURES[name]
+    cell = Cell(run.cell.algorithm, run.cell.env, num_env_runners)
+    return cell.config(**{**run.settings, **settings})
+
+
+class Course(NamedTuple):
+    """What an undisturbed run found.
+
+    Attributes:
+        path: its checkpoint in the middle.
+        middle: everything it knew then, as bytes.
+        found: digests of all results before the checkpoint.
+        rest: ditto afterwards, and of everything that is known in the end.
+    """
+
+    path: Path
+    middle: bytes
+    found: Mapping[str, str]
+    rest: Mapping[str, str]
+
+
+_FOLDER: Final = tempfile.TemporaryDirectory(prefix="contract-")
+
+
+@functools.cache
+def undisturbed(name: str, num_env_runners: int = 0) -> Course:
+    """The run that all others are compared with."""
+    with config(name, num_env_runners).build_algo() as algo:
+        found = digests(algo, NUM_ITERATIONS)
+        path = Path(algo.save_to_path(Path(_FOLDER.name, f"{name}-{num_env_runners}")))
+        middle = known(algo)
+        slots = algo.get_state()["env_runners"]["slots"]
+        is_cut = algo.config.batch_mode == "truncate_episodes"
+        assert any(slot["env_seed"] is not None for slot in slots) == is_cut, "running episodes"
+        return Course(path, middle, found, digests(algo, NUM_ITERATIONS))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def checkpoints_of_courses() -> Iterator[None]:
+    yield
+    undisturbed.cache_clear()
+    _FOLDER.cleanup()
+
+
+def known(algo: Algorithm) -> bytes:
+    """Everything but the settings."""
+    return encode(algo.get_state(not_components="config"))
+
+
+def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
+    """Digests of what some more iterations show, and of all that is known then, by name."""
+    found = {}
+    for _ in range(num_iterations):
+        result = told(algo.train())
+        found[f"result {algo.training_iteration}"] = digest(result)
+    for name, part in algo.get_state(not_components="config").items():
+        found |= {f"{name}/{key}": digest(value) for key, value in part.items()}
+    return found
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(encode(value)).hexdigest()[:16]
+
+
+def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
+    """What does not depend on which runner steps which env."""
+    parts = (
+        "counters",
+        "learner",
+        "connectors",
+        "replay_buffer",
+        "exploration",
+        "env_runners/slots",
+    )
+    return {name: digest for name, digest in found.items() if name.startswith(parts)}
+
+
+# ---- the same bytes
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_restored_run_goes_on_whatever_it_did_before(name: str) -> None:
+    course = undisturbed(name)
+    with config(name, seed=None).build_algo() as algo:
+        algo.train()
+        algo.restore_from_path(course.path)
+        assert known(algo) == course.middle
+        assert different(digests(algo, NUM_ITERATIONS), course.rest) == []
+        algo.set_state(decode(course.middle))
+        assert known(algo) == course.middle
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(name: str) -> None:
+    course = undisturbed(name)
+    with config(name).build_algo() as algo:
+        assert different(digests(algo, NUM_ITERATIONS), course.found) == []
+        assert known(algo) == course.middle
+    with config(name, seed=8).build_algo() as algo:
+        other = different(digests(algo, NUM_ITERATIONS), course.found)
+    assert any(part.startswith("learner") for part in other)
+
+
+def go_on_elsewhere() -> None:
+    """The program of the new process: what it finds, by name of the run."""
+    found = {}
+    for name, path in json.loads(sys.argv[1]).items():
+        with config(name).build_algo() as algo:
+            algo.restore_from_path(path)
+            found[name] = digests(algo, NUM_ITERATIONS)
+    sys.stdout.write(json.dumps(found))
+
+
+def test_a_new_process_goes_on_with_the_same_bytes() -> None:
+    courses = {name: undisturbed(name) for name in RUNS}
+    paths = json.dumps({name: str(course.path) for name, course in courses.items()})
+    program = f"from {__name__} import go_on_elsewhere; go_on_elsewhere()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, paths],
+        cwd=_ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    for name, found in json.loads(done.stdout).items():
+        assert different(found, courses[name].rest) == [], name
+
+
+# ---- where, and what happens meanwhile
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_makes_no_difference_where_envs_are_stepped(name: str) -> None:
+    alone, spread = undisturbed(name), undisturbed(name, 2)
+    for one, other in ((alone.found, spread.found), (alone.rest, spread.rest)):
+        assert different(of_no_runner(one), of_no_runner(other)) == []
+    for saved, num_env_runners in ((alone, 2), (spread, 0)):  # a checkpoint of the other number
+        with config(name, num_env_runners).build_algo() as algo:
+            algo.restore_from_path(saved.path)
+            found = digests(algo, NUM_ITERATIONS)
+        assert different(of_no_runner(found), of_no_runner(alone.rest)) == []
+
+
+def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
+    """Lets a runner kill its process in mid-episode."""
+    if env_runner.worker_index != victim:
+        return
+    env, step = env_runner.env.envs[-1], env_runner.env.envs[-1].step
+    left = iter(range(num_steps))
+
+    def step_or_die(action: Any) -> Any:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(action)
+
+    env.step = step_or_die
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_kills_change_nothing(name: str) -> None:
+    course = undisturbed(name, 2)
+    with config(name, 2).build_algo() as algo:
+        found: dict[str, str] = {}
+        for number in range(NUM_ITERATIONS):
+            die = functools.partial(die_soon, victim=1 + number % 2, num_steps=3 + number)
+            algo.env_runner_group.foreach_env_runner(die)
+            found |= digests(algo, 1)
+        assert algo.env_runner_group.num_remote_worker_restarts() == NUM_ITERATIONS
+    assert different(found, course.found) == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_iteration_that_fails_never_happened(name: str) -> None:
+    def fail(_: Any) -> NoReturn:
+        raise OSError("on purpose")
+
+    course = undisturbed(name)
+    with config(name).build_algo() as algo:
+        algo.restore_from_path(course.path)
+        algo.__dict__["add_to_result"] = fail  # sampled, learnt and evaluated
+        with pytest.raises(OSError, match="on purpose"):
+            algo.train()
+        del algo.__dict__["add_to_result"]
+        assert known(algo) == course.middle
+        assert different(digests(algo, NUM_ITERATIONS), course.rest) == []
