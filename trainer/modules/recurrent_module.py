@@ -300,7 +300,8 @@ class RecurrentModule(StatefulRLModule):
                 f"A {type(self).__name__} predicts no values, because its algorithm learns none "
                 "(PG's advantages are returns). Use an algorithm with a critic, such as PPO."
             )
-        return super().compute_values(batch)
+        values: Array = super().compute_values(batch)
+        return values
 
 
 class RecurrentPolicyModule(RecurrentModule):
