@@ -4,9 +4,8 @@
     python examples/curiosity_callback.py --scale 0   # without: the reward is not found
 
 The model learns to predict fixed random features of what is seen (random network distillation,
-Burda et al. 2018); its error is the bonus. Each runner trains a model of its own, which is saved
-and restored with the algorithm. (`Curiosity` and `RE3` of the library train one model in the main
-process; see docs/exploration.md.)
+Burda et al. 2018); its error is the bonus. Each runner trains its own, which is saved and restored
+with the algorithm. (`Curiosity` and `RE3` train one in the main process: docs/exploration.md.)
 """
 
 import argparse
@@ -18,6 +17,7 @@ import numpy as np
 from trainer import PPOConfig, RLlibCallback
 
 NUM_DOORS, NUM_KEYS = 10, 3
+SHOWN = ("doors_opened", "largest_bonus", "episode_return_mean")
 
 
 class Doors(gymnasium.Env[np.ndarray, Any]):
@@ -36,8 +36,8 @@ class Doors(gymnasium.Env[np.ndarray, Any]):
     def step(self, action: int) -> Any:
         is_right = bool(action == self.keys[self.num_open])
         self.num_open += is_right
-        is_through = self.num_open == NUM_DOORS
-        return self._observation(), float(is_through), is_through or not is_right, False, {}
+        paid = float(self.num_open == NUM_DOORS)
+        return self._observation(), paid, bool(paid) or not is_right, False, {}
 
     def _observation(self) -> Any:
         return np.eye(NUM_DOORS + 1, dtype=np.float32)[self.num_open]
@@ -52,9 +52,7 @@ class CuriosityBonus(RLlibCallback):
         self.features = draw((NUM_DOORS + 1, 8))  # fixed
         self.hidden, self.output = draw((NUM_DOORS + 1, 32)), np.zeros((32, 8))  # the model
 
-    def on_sample_end(
-        self, *, samples: Any, env_runner: Any, metrics_logger: Any, **_: Any
-    ) -> None:
+    def on_sample_end(self, samples: Any, env_runner: Any, metrics_logger: Any, **_: Any) -> None:
         if env_runner.config.in_evaluation:
             return
         seen = np.concatenate([episode.get_observations()[1:] for episode in samples]).astype(float)
@@ -93,9 +91,8 @@ def main() -> None:
     )
     with config.build_algo() as algo:
         for _ in range(given.iterations):
-            runners = algo.train()["env_runners"]
-            shown = ("doors_opened", "largest_bonus", "episode_return_mean")
-            print(*(f"{name} {runners[name]:.3g}" for name in shown), sep=", ")
+            found = algo.train()["env_runners"]
+            print(*(f"{name} {found[name]:.3g}" for name in SHOWN), sep=", ")
 
 
 if __name__ == "__main__":

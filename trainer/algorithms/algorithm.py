@@ -767,8 +767,13 @@ class Algorithm(Checkpointable, abc.ABC):
         """Whether a module learns: `policies_to_train` names it, or all do.
 
         A function that says so is asked once per update; this is its newest answer.
+
+        Raises:
+            ModuleError: there is no such module.
         """
         now = self._modules.now
+        if module_id not in now.table.specs:
+            raise _no_module("is_trained", module_id, now.table.specs)
         if callable(now.trained) and module_id in self._learns:
             return self._learns[module_id]
         return now.should_learn(module_id)
@@ -857,11 +862,7 @@ class Algorithm(Checkpointable, abc.ABC):
         """
         learners = self.learners
         if module_id is not None and module_id not in learners:
-            raise ModuleError(
-                f"get_module({module_id!r:.80}): there is no such module"
-                f"{did_you_mean(module_id, learners, IN_BRACKETS)}; there is "
-                f"{', '.join(map(repr, learners))}. Name one of these."
-            )
+            raise _no_module("get_module", module_id, learners)
         learner = learners.only if module_id is None else learners[module_id]
         return cast("RLModule", learner.module)
 
@@ -1729,3 +1730,11 @@ class Algorithm(Checkpointable, abc.ABC):
 
 def _normalization_of(learner: Learner) -> Normalization:
     return learner.normalization
+
+
+def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> ModuleError:
+    return ModuleError(
+        f"{method}({module_id!r:.80}): there is no such module"
+        f"{did_you_mean(module_id, known, IN_BRACKETS)}; there is "
+        f"{', '.join(map(repr, known))}. Name one of these."
+    )

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import gymnasium
 
+from checkpoints.arguments import instance, takes
 from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import canonical_order, listed, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError
@@ -301,6 +302,7 @@ class MultiAgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any], MultiAgentEnv):
     env: Any
     env_state_attributes: tuple[str, ...] = ()
 
+    @takes(env=instance(gymnasium.Env, "an env of several agents"))
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         agents = EnvAgents.of(env, name=type(env.unwrapped).__name__)

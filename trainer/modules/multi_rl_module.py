@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_arguments, checked_methods, mapping, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
@@ -39,6 +39,7 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
     Its state holds the state of each module under its id.
     """
 
+    @takes(modules=mapping())
     def __init__(self, modules: Mapping[ModuleId, RLModule]) -> None:
         """Puts modules under one roof; they stay the same objects.
 
@@ -212,6 +213,7 @@ class MultiRLModuleSpec:
         modules_to_load: ids of the modules that do; None means all.
     """
 
+    @checked_arguments
     def __init__(
         self,
         *,
