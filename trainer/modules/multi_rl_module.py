@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
-from checkpoints.arguments import checked_arguments, checked_methods, mapping, takes
+from checkpoints.arguments import checked_methods, either, instance, mapping, optional, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
@@ -213,7 +213,10 @@ class MultiRLModuleSpec:
         modules_to_load: ids of the modules that do; None means all.
     """
 
-    @checked_arguments
+    @takes(
+        rl_module_specs=optional(either(instance(RLModuleSpec, "an RLModuleSpec"), mapping())),
+        modules_to_load=optional(instance((list, tuple, set, frozenset), "a list of module ids")),
+    )
     def __init__(
         self,
         *,
