@@ -1,4 +1,4 @@
-"""What waits for a limited time ends in time, also if a signal's handler is at work when it is up."""
+"""Waits with a limit end in time, also if a signal's handler is at work when it is up."""
 
 from __future__ import annotations
 

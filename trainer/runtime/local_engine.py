@@ -576,10 +576,10 @@ if hasattr(os, "register_at_fork"):
 class ArrivalFlag:
     """How processes of this machine tell that a call has ended; see `Arrivals`.
 
-    A lock that is free once something was told, since interrupts and other signals end a wait for it
-    or leave it alone. `concurrent.futures.wait` holds locks that an interrupt would leave locked.
-    `queue.SimpleQueue.get(timeout=…)` waits for ever if a signal's handler is still at work when the
-    time is up (CPython up to 3.12: what is left of the time is negative then).
+    A lock that is free once something was told, since signals do a wait for it no harm.
+    `concurrent.futures.wait` holds locks that an interrupt would leave locked. And
+    `queue.SimpleQueue.get(timeout=…)` waits for ever if a signal's handler is at work when the time
+    is up (CPython up to 3.12: what is left of the time is negative then).
     """
 
     def __init__(self) -> None:
