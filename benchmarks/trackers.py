@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.figures import Figure, report
 from trainer import Algorithm, PPOConfig, TrackerLogger
 
-NUM_REPEATS = 60
+NUM_REPEATS = 40
 MOST_WAITING = 10
 
 
