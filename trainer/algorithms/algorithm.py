@@ -785,8 +785,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
-        if sample.episodes and len(self.explorations) == 1 and self.explorations.only.only_hears:
-            self.explorations.only.strategy.last_timestep = timestep
+        explorations = self.explorations
+        if sample.episodes and len(explorations) == 1 and explorations.only.ignores_samples:
+            explorations.only.strategy.last_timestep = timestep
             return sample
         before = self.explorations.map(lambda one: one.strategy.runner_state())
         explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
