@@ -345,8 +345,8 @@ class Algorithm(Checkpointable, abc.ABC):
             new_should_module_be_updated: replaces `policies_to_train`; None keeps it. So the new
                 module learns if it is named there, or if all modules do.
             add_to_learners: must be True: all processes have the same modules.
-            add_to_env_runners: ditto.
-            add_to_eval_env_runners: ditto.
+            add_to_env_runners: must be True for the same reason.
+            add_to_eval_env_runners: must be True for the same reason.
 
         Returns:
             its spec, with both spaces.
