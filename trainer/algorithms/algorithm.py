@@ -345,8 +345,8 @@ class Algorithm(Checkpointable, abc.ABC):
             new_should_module_be_updated: replaces `policies_to_train`; None keeps it. So the new
                 module learns if it is named there, or if all modules do.
             add_to_learners: must be True: all processes have the same modules.
-            add_to_env_runners: ditto.
-            add_to_eval_env_runners: ditto.
+            add_to_env_runners: must be True for the same reason.
+            add_to_eval_env_runners: must be True for the same reason.
 
         Returns:
             its spec, with both spaces.
@@ -790,8 +790,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
-        if sample.episodes and len(self.explorations) == 1 and self.explorations.only.only_hears:
-            self.explorations.only.strategy.last_timestep = timestep
+        explorations = self.explorations
+        if sample.episodes and len(explorations) == 1 and explorations.only.ignores_samples:
+            explorations.only.strategy.last_timestep = timestep
             return sample
         before = self.explorations.map(lambda one: one.strategy.runner_state())
         explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {

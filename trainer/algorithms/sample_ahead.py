@@ -64,7 +64,7 @@ class SampleAhead:
 
         Args:
             num_steps: see `EnvRunnerGroup.begin_sample`.
-            request: ditto.
+            **request: the other arguments of `EnvRunnerGroup.begin_sample`, by name.
         """
         if not self.is_on:
             return

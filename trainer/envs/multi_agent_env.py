@@ -95,7 +95,7 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
         Args:
             groups: {id of a group: its members in order}; agents in no group stay as they are.
             obs_space: of every group; None makes a Tuple of the members' spaces.
-            act_space: ditto.
+            act_space: of every group; None makes a Tuple of the members' spaces.
 
         Raises:
             EnvContractError: a member is not possible, or is in two groups.
@@ -150,7 +150,7 @@ class EnvAgents:
     Attributes:
         ids: all that can ever appear, canonical order.
         observation_spaces: {agent: space}, in that order.
-        action_spaces: ditto.
+        action_spaces: {agent: space}, in that order.
     """
 
     ids: tuple[AgentId, ...]

@@ -121,7 +121,7 @@ def given_columns(
 
     Args:
         given: {column: list, batch, `LookbackBuffer` or None}.
-        outputs: ditto for the extra outputs.
+        outputs: {name: list, batch, `LookbackBuffer` or None}, the extra outputs.
         lookback: "auto", or the number of steps that are look-back at most.
 
     Raises:

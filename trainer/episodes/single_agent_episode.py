@@ -396,7 +396,7 @@ class SingleAgentEpisode(EpisodeColumns):
         Args:
             state: what `get_state()` returned.
             observation_space: the state holds no spaces; give them back here.
-            action_space: ditto.
+            action_space: of the actions; not in the state, either.
 
         Raises:
             EpisodeError: the state is incomplete or its columns do not fit together.

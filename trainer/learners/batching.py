@@ -156,7 +156,12 @@ class SequenceBatching:
     keeps_rows = True
 
     def __init__(self, max_seq_len: int, previous: PreviousSteps | None = None) -> None:
-        """Args: max_seq_len: the most rows of a sequence, ≥ 1; previous: see `Batching`."""
+        """Batches nothing yet.
+
+        Args:
+            max_seq_len: the most rows of a sequence, ≥ 1.
+            previous: see `Batching`.
+        """
         self._max_seq_len = max_seq_len
         self.previous = previous
 

@@ -283,7 +283,11 @@ class _ActingInParts:
     """
 
     def __init__(self, *networks: MLP | ImageNetwork) -> None:
-        """Args: networks: the shared one, that of the policy, that of the values."""
+        """Prepares all three for acting.
+
+        Args:
+            *networks: the shared one, that of the policy, that of the values.
+        """
         self._encoder, self._pi, self._vf = map(acting_forward, networks)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:

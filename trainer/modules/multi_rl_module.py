@@ -205,7 +205,7 @@ class MultiRLModuleSpec:
     Attributes:
         rl_module_specs: {module id: its spec}; or one spec, for every module there will be.
         observation_space: of modules whose spec has none.
-        action_space: ditto.
+        action_space: of modules whose spec has none.
         inference_only: builds modules without what only learning needs; None leaves it to their
             specs.
         model_config: of modules whose spec has none.
@@ -409,7 +409,8 @@ class PolicySpec:
             actions uniformly and learns nothing.
         observation_space: None takes that of the agents that are mapped to it; otherwise it is
             compared with theirs.
-        action_space: ditto.
+        action_space: None takes that of the agents that are mapped to it; otherwise it is compared
+            with theirs.
         config: settings of the algorithm that are different for this module.
     """
 

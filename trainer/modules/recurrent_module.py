@@ -61,7 +61,14 @@ class TowerPlan:
     def __init__(
         self, name: str, body: NetworkPlan, config: DefaultModelConfig, *, num_previous: int
     ) -> None:
-        """Args: num_previous: numbers of action and reward before that are read, too."""
+        """Chooses the recurrent layer and its inputs.
+
+        Args:
+            name: what its tensors' names begin with.
+            body: the layers before the recurrent one.
+            config: the user's settings.
+            num_previous: numbers of action and reward before that are read, too.
+        """
         self.name, self.body, self.config = name, body, config
         self.num_previous = num_previous
         self.num_inputs = body.num_outputs + num_previous
