@@ -352,19 +352,45 @@ def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
         assert learnt(algo) != expected
 
 
+def restored_by_path(algo: Algorithm, source: Algorithm, folder: Path) -> None:
+    algo.restore_from_path(source.save_to_path(folder / "checkpoint"))
+
+
+def restored_by_state(algo: Algorithm, source: Algorithm, _: Path) -> None:
+    algo.set_state(source.get_state())
+
+
+@pytest.mark.parametrize("restore", [restored_by_path, restored_by_state])
 @pytest.mark.parametrize("is_ahead", [True, False])
-def test_checkpoints_are_restored_with_the_other_setting(is_ahead: bool, tmp_path: Path) -> None:
-    with config(sample_ahead=is_ahead).build_algo() as algo:
+def test_states_are_taken_with_the_other_setting(
+    is_ahead: bool, restore: Callable[[Algorithm, Algorithm, Path], None], tmp_path: Path
+) -> None:
+    other = config(sample_ahead=not is_ahead, seed=4)
+    with config(sample_ahead=is_ahead).build_algo() as source, other.build_algo() as algo:
+        trained(source, 2)
+        trained(algo, 3)  # what acts in it now has nothing to do with the source
+        restore(algo, source, tmp_path)
+        assert encode(algo.get_weights()) == encode(source.get_weights())
+        assert algo.env_runner is not None
+        newest = source.learner.module.get_state(inference_only=True)
+        assert encode(algo.env_runner.module.get_state()) == encode(newest)
+        assert not algo.get_state().get("sample_ahead")
         trained(algo, 2)
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        weights = algo.get_weights()
-    given: dict[str, Any] = {"callbacks": Remembering, "sample_ahead": not is_ahead}
-    with Algorithm.from_checkpoint(path, **given) as restored:
-        assert restored.env_runner is not None
-        assert restored.env_runner.weights_version == 2
-        assert encode(restored.get_weights()) == encode(weights)
-        restored.train()
-        assert restored.env_runner.weights_version == (3 if is_ahead else 2)
+        with other.build_algo() as fresh:
+            restore(fresh, source, tmp_path)
+            fresh.train()
+            assert fresh.env_runner is not None
+            assert fresh.env_runner.weights_version == (3 if is_ahead else 2)
+            fresh.train()
+            assert learnt(algo) == learnt(fresh)
+
+
+def test_a_part_of_a_state_leaves_what_acts() -> None:
+    with config().build_algo() as algo:
+        trained(algo, 2)
+        acting = encode(algo.get_state()["sample_ahead"])
+        algo.set_state({"learner": algo.get_state()["learner"]})
+        assert encode(algo.get_state()["sample_ahead"]) == acting
 
 
 def test_new_weights_act_in_the_sample_after_the_next() -> None:

@@ -181,7 +181,6 @@ class Algorithm(Checkpointable, abc.ABC):
     _restored_component: str | None = None
     _restored_time_s: float
     _takes_checked_states: bool = False
-    _lacks_ahead: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -1585,9 +1584,14 @@ class Algorithm(Checkpointable, abc.ABC):
         self._with_modules(self._modules_in(state), lambda: self._take_state(state))
 
     def _take_state(self, state: State) -> None:
+        is_whole = self._modules_in(state) is not None
+        if is_whole and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
+            state = {name: part for name, part in state.items() if name != SAMPLE_AHEAD}
         if not self._takes_checked_states:
             self._check_given(state)
         with signals_deferred():  # an interrupt leaves all of it, or none
+            if is_whole and SAMPLE_AHEAD not in state:  # of a run with sample_ahead=False
+                self._ahead.drop()
             super().set_state(state)
             self._send_weights()
         if ACTORS in state:
@@ -1625,8 +1629,7 @@ class Algorithm(Checkpointable, abc.ABC):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        self._lacks_ahead = SAMPLE_AHEAD in expected and SAMPLE_AHEAD not in found
-        may_differ = (ACTORS, SAMPLE_AHEAD)
+        may_differ = (ACTORS, SAMPLE_AHEAD)  # what follows: `_take_state`
         try:
             super()._check_components(
                 expected=[name for name in expected if name not in may_differ],
@@ -1640,8 +1643,6 @@ class Algorithm(Checkpointable, abc.ABC):
     def _on_restored(self) -> None:
         if not self._restores_all:
             return
-        if self._lacks_ahead:  # it was saved with sample_ahead=False
-            self.send_modules()
         self._iterations.clock.restore(self._restored_time_s)
         self._modules.complete()
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
