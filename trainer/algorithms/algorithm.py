@@ -673,8 +673,9 @@ class Algorithm(Checkpointable, abc.ABC):
         Args:
             function: called with what `train()` is about to return.
             phase: when: "decide", then "save", "save_last" (what is to remember the other saves),
-                and "report"; within a phase in the order given. None is "decide", or inside such a
-                function the phase after its own.
+                and "report"; within a phase in the order of the callbacks. None is "decide", or
+                inside such a function the phase after its own; after "report" there is always
+                one more.
 
         Raises:
             TrainerError: no `on_train_result` is running, `function` cannot be called, or the phase
