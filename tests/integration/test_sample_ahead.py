@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from tests.integration.test_scripted_engine import (
     random_script,
 )
 from tests.integration.test_scripted_engine import trained as trained_on
-from trainer import Algorithm, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import Algorithm, CallbackError, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer.algorithms import building
 from trainer.algorithms.ppo.ppo import PPO
 from trainer.metrics import comparable
-from trainer.testing import FakeEngine
+from trainer.testing import FakeEngine, ScriptedFault
 from trainer.testing.envs import TaskCountdownEnv
 from trainer.testing.processes import wait_until
 
@@ -268,6 +270,79 @@ def test_random_faults_of_runners_that_play_ahead_change_no_bytes(seeds: range) 
     undisturbed = trained_on(FakeEngine(), made)
     for seed in seeds:
         expect_equal(trained_on(FakeEngine(*random_script(seed)), made), undisturbed)
+
+
+class FailsAhead(RLlibCallback):
+    """Fails in the second sample of the first runner, while that is armed."""
+
+    is_armed = True
+
+    def __init__(self) -> None:
+        self.num_samples = 0
+
+    def on_sample_end(self, *, env_runner: Any, **_: Any) -> None:
+        self.num_samples += 1
+        if self.is_armed and self.num_samples == 2 and env_runner.worker_index == 1:
+            raise RuntimeError("on purpose")
+
+
+@contextmanager
+def that_fails_ahead(
+    monkeypatch: pytest.MonkeyPatch, *faults: ScriptedFault
+) -> Iterator[tuple[Algorithm, list[int]]]:
+    """An algorithm whose next sample failed and is dropped, and who is told as recreated."""
+    told: list[int] = []
+    made = config_of(2).training(sample_ahead=True)
+    made.callbacks(
+        FailsAhead,
+        on_env_runners_recreated=lambda env_runner_indices, **_: told.extend(env_runner_indices),
+    )
+    engine = FakeEngine(*faults)
+    monkeypatch.setattr(building, "make_engine", lambda _: engine)
+    monkeypatch.setattr(FailsAhead, "is_armed", True)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.foreach_env_runner(lambda runner: None)
+        assert len(engine.struck) == len(faults)
+        yield algo, told
+
+
+def test_faults_of_a_request_ahead_that_fails_are_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Call 0 is the start. The second one was made anew and plays again when the first one fails.
+    faults = [
+        ScriptedFault("die", place="env runner 2", call=2),
+        ScriptedFault("delay", place="env runner 1", call=2, at_sign=3, seconds=10.0),
+    ]
+    with that_fails_ahead(monkeypatch, *faults) as (algo, told):
+        FailsAhead.is_armed = False
+        result = algo.train()
+    assert result["fault_tolerance/num_remote_worker_restarts"] == 1
+    assert result["fault_tolerance/num_samples_dropped"] == 1
+    assert result["fault_tolerance/repair_time_s"] > 0
+    assert told == [2]
+    assert caplog.text.count("An env runner failed while it sampled ahead") == 1
+    assert "on purpose" in caplog.text
+
+
+def test_what_fails_ahead_is_raised_when_it_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with that_fails_ahead(monkeypatch) as (algo, _), pytest.raises(CallbackError, match="purpose"):
+        algo.train()
+
+
+@pytest.mark.parametrize("slow", ["env runner 1", "env runner 2"])
+def test_who_is_told_as_recreated_does_not_depend_on_who_was_still_busy(
+    slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delay = ScriptedFault("delay", place=slow, call=2, at_sign=3, seconds=10.0)
+    with that_fails_ahead(monkeypatch, delay) as (algo, told):
+        FailsAhead.is_armed = False
+        result = algo.train()
+    assert told == []
+    assert result["fault_tolerance/num_remote_worker_restarts"] == 0
 
 
 @pytest.mark.process
