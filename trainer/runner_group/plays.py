@@ -131,7 +131,7 @@ _LOOK_EVERY_S: Final = 0.1
 OnOver = Callable[[RoundResult], None]
 """Told, once, what came out of a round."""
 
-OnDropped = Callable[[RoundResult, "Exception | None"], None]
+OnDropped = Callable[[RoundResult, Exception | None], None]
 """Told, once, what came out of a round whose answers are dropped, and what it failed with."""
 
 
