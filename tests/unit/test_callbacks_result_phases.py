@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,9 +123,10 @@ def test_a_phase_that_does_not_exist_or_is_over_is_refused() -> None:
     waiting = ResultPhases()
     with pytest.raises(ValueError, match=r"'saving' does not exist; expected one of 'decide'"):
         waiting.add(print, "saving")
-    for empty in ("", []):
+    nothing: Any
+    for nothing in ("", [], False):
         with pytest.raises(ValueError, match="does not exist"):
-            waiting.add(print, empty)  # type: ignore[arg-type]
+            waiting.add(print, nothing)
     waiting.add(lambda _: waiting.add(print, "decide"), "save")
     with pytest.raises(ValueError, match=r"'decide' is over; expected one of 'save'"):
         waiting.run(1)
