@@ -181,7 +181,6 @@ class Algorithm(Checkpointable, abc.ABC):
     _restored_component: str | None = None
     _restored_time_s: float
     _takes_checked_states: bool = False
-    _lacks_ahead: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -674,8 +673,9 @@ class Algorithm(Checkpointable, abc.ABC):
         Args:
             function: called with what `train()` is about to return.
             phase: when: "decide", then "save", "save_last" (what is to remember the other saves),
-                and "report"; within a phase in the order given. None is "decide", or inside such a
-                function the phase after its own.
+                and "report"; within a phase in the order of the callbacks. None is "decide", or
+                inside such a function the phase after its own; after "report" there is always
+                one more.
 
         Raises:
             TrainerError: no `on_train_result` is running, `function` cannot be called, or the phase
@@ -1587,9 +1587,14 @@ class Algorithm(Checkpointable, abc.ABC):
         self._with_modules(self._modules_in(state), lambda: self._take_state(state))
 
     def _take_state(self, state: State) -> None:
+        is_whole = self._modules_in(state) is not None
+        if is_whole and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
+            state = {name: part for name, part in state.items() if name != SAMPLE_AHEAD}
         if not self._takes_checked_states:
             self._check_given(state)
         with signals_deferred():  # an interrupt leaves all of it, or none
+            if is_whole and SAMPLE_AHEAD not in state:  # of a run with sample_ahead=False
+                self._ahead.drop()
             super().set_state(state)
             self._send_weights()
         if ACTORS in state:
@@ -1627,8 +1632,7 @@ class Algorithm(Checkpointable, abc.ABC):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        self._lacks_ahead = SAMPLE_AHEAD in expected and SAMPLE_AHEAD not in found
-        may_differ = (ACTORS, SAMPLE_AHEAD)
+        may_differ = (ACTORS, SAMPLE_AHEAD)  # what follows: `_take_state`
         try:
             super()._check_components(
                 expected=[name for name in expected if name not in may_differ],
@@ -1642,8 +1646,6 @@ class Algorithm(Checkpointable, abc.ABC):
     def _on_restored(self) -> None:
         if not self._restores_all:
             return
-        if self._lacks_ahead:  # it was saved with sample_ahead=False
-            self.send_modules()
         self._iterations.clock.restore(self._restored_time_s)
         self._modules.complete()
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
