@@ -62,7 +62,7 @@ from trainer.runtime.worker import refuse_while_unpacking
 # until it ends, and then notes its exit code where everyone who called it finds it.
 
 _LOGGER: Final = logging.getLogger(__name__)
-_PRELOADED: Final = ("numpy", "trainer.actors.process")
+_PRELOADED: Final = ("trainer.actors.process",)
 _NOTICE_TIMEOUT_S: Final = 2.0
 _KILL_TIMEOUT_S: Final = 5.0
 
