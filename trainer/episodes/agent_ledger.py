@@ -133,6 +133,7 @@ class AgentLine:
                 (self._name,) = columns
                 self._record = episode.step_recorder(self._name)
             return self._append, outputs
+        self._record = None  # of lists that steps are no longer added to
         return (self._add_with_checks if self.takes(outputs) else None), outputs
 
     def _append(self, observation: Any, action: Any, reward: Any, info: Any, outputs: Any) -> None:
