@@ -98,7 +98,8 @@ SHOWN: Final = {
         "unit/test_env_slot unit/test_slot_env_state", ("PG, whole episodes", "DQN")
     ),
     "trainer/runner_group/records.py": Shown(
-        "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum",
+        "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
+        "integration/test_evaluation_under_way",
         ("PPO", "PG, whole episodes", "PPO, memory"),
     ),
     "trainer/runner_group/rounds.py": Shown(
@@ -108,7 +109,9 @@ SHOWN: Final = {
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
     "trainer/algorithms/algorithm.py": Shown("contract/test_components", ("PPO", "DQN")),
     "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
-    "trainer/algorithms/training_iteration.py": Shown("unit/test_time_split", ("PPO", "DQN")),
+    "trainer/algorithms/training_iteration.py": Shown(
+        "unit/test_time_split integration/test_results", ("PPO", "DQN")
+    ),
     "trainer/evaluation/evaluations.py": Shown(
         "contract/test_components", ("PPO, evaluation runner", "PPO")
     ),

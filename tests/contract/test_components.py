@@ -23,19 +23,21 @@ from trainer.errors import ReplayError
 
 pytestmark = pytest.mark.process
 
-_AHEAD: Final = "PPO, sample_ahead"
+_VARIANTS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "PPO, sample_ahead": ("PPO", {"sample_ahead": True}),
+    "PPO, evaluation to come": ("PPO, evaluation runner", {"evaluation_interval": 9}),
+}
 RUNS: Final = (
     *("PPO", "DQN", "SAC", "ParameterNoise", "RE3", "Curiosity"),
-    *("PPO, memory", "DQN, normalised", SEVERAL_AGENTS, _AHEAD),
+    *("PPO, memory", "DQN, normalised", SEVERAL_AGENTS, *_VARIANTS),
 )
 """All that states are made of, between them."""
 
 
 def trained(name: str, num_iterations: int, **settings: Any) -> Algorithm:
     """An algorithm of the table after some iterations."""
-    if name == _AHEAD:
-        name, settings = "PPO", {**settings, "sample_ahead": True}
-    algo: Algorithm = config(name, **settings).build_algo()
+    name, variant = _VARIANTS.get(name, (name, {}))
+    algo: Algorithm = config(name, **variant, **settings).build_algo()
     for _ in range(num_iterations):
         algo.train()
     return algo
