@@ -9,10 +9,8 @@ the order in which they fire from the runs of `callback_scenarios.py`, which are
 
 from __future__ import annotations
 
-import argparse
 import logging
 import signal
-import sys
 import tempfile
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -21,6 +19,7 @@ from typing import Final
 
 from callback_scenarios import SCENARIOS, Scenario
 from callback_stage import Act, Firing, Stage
+from made_page import write_or_check
 
 from callbacks import EVENTS
 from callbacks.events import Event
@@ -166,19 +165,9 @@ def _collapsed(firings: Iterable[Firing]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks the page; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Writes docs/callback-events.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    must_only_check = parser.parse_args(arguments).check
     logging.disable(logging.ERROR)  # the runs fail on purpose, and say so at length
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have switched it off
-    text = page()
-    if not must_only_check:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stderr.write(f"{PAGE.name} is out of date. Run: python docs/make_callback_events.py\n")
-    return 1
+    return write_or_check(PAGE, page, arguments, script="make_callback_events.py")
 
 
 if __name__ == "__main__":

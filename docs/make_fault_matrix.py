@@ -9,11 +9,12 @@ Nothing about a fault is written here: the table is that of `tests/faults/fault_
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from made_page import write_or_check
 
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -25,26 +26,16 @@ BEGIN: Final = "<!-- made by docs/make_fault_matrix.py: begin -->\n"
 END: Final = "<!-- made by docs/make_fault_matrix.py: end -->\n"
 
 
-def page(text: str) -> str:
+def page() -> str:
     """The page with the matrix as it is now."""
-    before, rest = text.split(BEGIN)
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks the page; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Writes the matrix of docs/fault-tolerance.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    old = PAGE.read_text(encoding="utf-8")
-    new = page(old)
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(new, encoding="utf-8")
-        return 0
-    if new == old:
-        return 0
-    sys.stderr.write(f"{PAGE.name} is out of date. Run: python docs/make_fault_matrix.py\n")
-    return 1
+    return write_or_check(PAGE, page, arguments, script="make_fault_matrix.py")
 
 
 if __name__ == "__main__":

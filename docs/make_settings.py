@@ -9,11 +9,11 @@ meanings from the docstrings of the section methods (`AlgorithmConfig.describe_s
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
+
+from made_page import write_or_check
 
 import trainer
 from trainer import AlgorithmConfig, PPOConfig
@@ -151,16 +151,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks the page; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Writes docs/settings.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    text = page()
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stderr.write(f"{PAGE.name} is out of date. Run: python docs/make_settings.py\n")
-    return 1
+    return write_or_check(PAGE, page, arguments, script="make_settings.py")
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ class ServiceSender:
         """Ends the run of the service at the end of the process, if it answers."""
         if self._run is None or not self.flush(EXIT_PATIENCE_S):
             return
-        if sys.version_info < (3, 12):
+        if tuple(sys.version_info) < (3, 12):
             self.close()
             self.flush(EXIT_PATIENCE_S)
             return
@@ -464,11 +464,11 @@ class TrackerLogger(ResultLogger):
             recorders = objects_beside(algorithm, VideoRecorder)
             self._tracked.video_folders = [recorder.directory for recorder in recorders]
 
-    def on_checkpoint_saved(self, *, path: str | Path, **kwargs: Any) -> None:
+    def on_checkpoint_saved(self, **given: Any) -> None:
         """Waits for the rows that the checkpoint counts, and notes it for the service."""
-        super().on_checkpoint_saved(**kwargs)
+        super().on_checkpoint_saved(**given)
         if "checkpoints" in self._artifacts:
-            self._tracked.add_checkpoint(Path(path))
+            self._tracked.add_checkpoint(Path(given["path"]))
 
     def flush_service(self, timeout_s: float) -> bool:
         """Waits until the service has all rows, or has lost them; False if that takes longer.

@@ -42,12 +42,8 @@ def test_the_commonest_changes_have_a_row_with_a_file_each() -> None:
     assert [row[0] for row in rows if not named_files(row[1])] == []
 
 
-def test_every_room_is_on_the_map() -> None:
-    _, _, map_ = PAGE.read_text(encoding="utf-8").partition("## What is in which file")
-    rooms = {
-        path.name for path in (PROJECT / "trainer").iterdir() if (path / "__init__.py").exists()
-    }
-    assert sorted(room for room in rooms if f"trainer/{room}/" not in map_) == []
+def test_the_page_is_three_pages_long() -> None:
+    assert len(PAGE.read_text(encoding="utf-8").split()) <= 3 * 550
 
 
 def test_a_file_that_is_gone_is_found() -> None:

@@ -147,6 +147,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none() -> Non
         "CHANGELOG.md",
         "docs/architecture.md",
         "docs/decisions.md",
+        "docs/files.md",
         "docs/glossary.md",
         "docs/installing.md",
         "docs/popular-envs.md",
@@ -208,7 +209,8 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["make_settings.py", "make_callback_events.py", "make_fault_matrix.py"]
+    "script",
+    ["make_settings.py", "make_callback_events.py", "make_fault_matrix.py", "make_files.py"],
 )
 def test_the_pages_that_are_made_are_up_to_date(script: str) -> None:
     done = subprocess.run(

@@ -253,7 +253,8 @@ def make_service(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tr
         "trackio": lambda: TrackioLogger("files", **settings),
         "aim": lambda: AimLogger(str(folder / "store"), **settings),
     }
-    return made[name]()
+    tracker: TrackerLogger = made[name]()
+    return tracker
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@
     counter = actors.get_actor("global_counter")                   # in envs and callbacks
     assert actors.get(counter.inc.remote(1)) == 1
 
-The names are those of the part of Ray that RLlib's users know. How actors live and die is in
-`runtime.actor_start`, `actor_registry`, `actor_process` and `actor_link`; `actor_class` has classes
-and handles. Here are the functions.
+The names are those of the part of Ray that RLlib's users know. Here are the functions; `handles`
+has classes and handles, and how actors are made and ended, `registry` where they are found,
+`process` their own side, `connection` that of their callers.
 """
 
 from __future__ import annotations

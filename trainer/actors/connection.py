@@ -343,7 +343,7 @@ class Link:
     def call(
         self, method: str, arguments: Sequence[object], keywords: Mapping[str, object]
     ) -> Answer:
-        """Calls a method; returns at once, unless too much is under way (see `actor_room`).
+        """Calls a method; returns at once, unless too much is under way (backpressure, above).
 
         Args:
             method: its name.

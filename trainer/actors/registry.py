@@ -652,7 +652,7 @@ def registry_of_this_process() -> ActorRegistry:
         return ActorRegistry(told, own_namespace)
     if _Process.owned is None or not Path(_Process.owned.registry.directory).is_dir():
         _Process.owned = OwnedRegistry()
-        # After actors were ended (`actor_start`), which are known by their sockets in the folder.
+        # After actors were ended (`handles`), which are known by their sockets in the folder.
         util.Finalize(None, _Process.owned.close, exitpriority=90)
     return replace(_Process.owned.registry, namespace=_Process.namespace)
 

@@ -50,7 +50,7 @@ from trainer.runtime.engine import (
     TakeOver,
     nothing,
 )
-from trainer.runtime.local_engine import ArrivalQueue, LocalEngine
+from trainer.runtime.local_engine import ArrivalFlag, LocalEngine
 from trainer.runtime.machine_facts import MachineFacts, cpu_kinds, facts_of_this_machine
 from trainer.runtime.messages import (
     Failed,
@@ -583,9 +583,9 @@ class RayEngine:
         """Seconds of this machine's monotonic clock."""
         return time.monotonic()
 
-    def make_arrivals(self) -> ArrivalQueue:
+    def make_arrivals(self) -> ArrivalFlag:
         """What a new pool of places waits with."""
-        return ArrivalQueue()
+        return ArrivalFlag()
 
     def make_place(self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing) -> RayPlace:
         """Makes an empty place; see `Engine`.

@@ -30,7 +30,6 @@ from multiprocessing import util
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from trainer.errors import RunnerError
@@ -408,22 +407,24 @@ class LocalPlace:
         closing, self._closing = self._closing, None
         if closing is None:
             return
-        closed: SimpleQueue[Future[bytes]] = SimpleQueue()
+        closed = ArrivalFlag()
         with signals_deferred():
-            closing.add_done_callback(closed.put)
-        try:
-            outcome = outcome_of(closed.get(timeout=grace_s).result())
-            if isinstance(outcome, Failed):
-                warn_of_close(self.name, outcome.failure)
-        except BrokenProcessPool:
-            pass  # it is gone already
-        except Empty:
+            closing.add_done_callback(lambda _: closed.put())
+        closed.wait(grace_s)
+        if not closing.done():
             _LOGGER.warning(
                 "%s did not close within %.1f s: close() of its envs or an atexit handler takes "
                 "longer. It was ended without.",
                 self.name,
                 grace_s,
             )
+            return
+        try:
+            outcome = outcome_of(closing.result())
+            if isinstance(outcome, Failed):
+                warn_of_close(self.name, outcome.failure)
+        except BrokenProcessPool:
+            pass  # it is gone already
         except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
             _LOGGER.warning("%s did not close: %r", self.name, error)
 
@@ -572,29 +573,32 @@ if hasattr(os, "register_at_fork"):
 # ---- local engine
 
 
-class ArrivalQueue:
+class ArrivalFlag:
     """How processes of this machine tell that a call has ended; see `Arrivals`.
 
-    `concurrent.futures.wait` holds locks that an interrupt would leave locked; this queue does not.
+    A lock that is free once something was told, since signals do a wait for it no harm.
+    `concurrent.futures.wait` holds locks that an interrupt would leave locked. And
+    `queue.SimpleQueue.get(timeout=…)` waits for ever if a signal's handler is at work when the time
+    is up (CPython up to 3.12: what is left of the time is negative then).
     """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[None] = SimpleQueue()
+        self._nothing_told = threading.Lock()
+        self._nothing_told.acquire()
 
     def put(self) -> None:
         """Tells that a call has ended."""
-        self._queue.put(None)
+        with contextlib.suppress(RuntimeError):  # it was told already
+            self._nothing_told.release()
 
     def clear(self) -> None:
         """Forgets what was told so far."""
-        with contextlib.suppress(Empty):
-            while True:
-                self._queue.get_nowait()
+        self._nothing_told.acquire(blocking=False)
 
     def wait(self, timeout_s: float) -> None:
         """Waits until something is told, or so many seconds."""
-        with contextlib.suppress(Empty):
-            self._queue.get(timeout=None if timeout_s == math.inf else timeout_s)
+        is_endless = timeout_s >= threading.TIMEOUT_MAX
+        self._nothing_told.acquire(timeout=-1 if is_endless else max(0.0, timeout_s))
 
 
 class LocalEngine:
@@ -619,9 +623,9 @@ class LocalEngine:
         """Seconds of the machine's monotonic clock."""
         return time.monotonic()
 
-    def make_arrivals(self) -> ArrivalQueue:
+    def make_arrivals(self) -> ArrivalFlag:
         """What a new pool of places waits with."""
-        return ArrivalQueue()
+        return ArrivalFlag()
 
     def make_place(
         self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Queue, SimpleQueue
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -141,7 +141,8 @@ class Session:
 
     context: TuneContext
     checkpoint: Checkpoint | None
-    reported: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    # Not a SimpleQueue: `get(timeout=…)` is to end in time, signals or not (see `ArrivalFlag`).
+    reported: Queue[Any] = field(default_factory=Queue)
     wanted: SimpleQueue[bool] = field(default_factory=SimpleQueue)
     told: set[str] = field(default_factory=set)
     on_resumable: Callable[[], None] = lambda: None

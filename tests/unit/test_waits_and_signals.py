@@ -1,0 +1,108 @@
+"""Waits with a limit end in time, also if a signal's handler is at work when it is up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty
+from types import FrameType
+
+import pytest
+
+from trainer.runtime.local_engine import ArrivalFlag
+from trainer.tune.session import Session
+
+WAIT_S = 0.002
+HANDLER_S = 0.006
+RESCUE_S = 1.0
+
+
+@contextmanager
+def a_slow_handler_at(moment_s: float) -> Iterator[None]:
+    """A signal comes after so many seconds, and its handler takes longer than the wait."""
+
+    def work(number: int, frame: FrameType | None) -> None:
+        until = time.perf_counter() + HANDLER_S
+        while time.perf_counter() < until:
+            pass
+
+    before = signal.signal(signal.SIGALRM, work)
+    signal.setitimer(signal.ITIMER_REAL, moment_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def longest_wait_s(wait: Callable[[], None], rescue: Callable[[], None]) -> float:
+    """The longest of some waits that are disturbed; one that does not end is ended from outside."""
+    longest = 0.0
+    for _ in range(5):
+        timer = threading.Timer(RESCUE_S, rescue)
+        timer.start()
+        started = time.perf_counter()
+        with a_slow_handler_at(WAIT_S / 2):
+            wait()
+        longest = max(longest, time.perf_counter() - started)
+        timer.cancel()
+        timer.join()
+    return longest
+
+
+def test_a_pool_waits_no_longer_than_it_was_told() -> None:
+    flag = ArrivalFlag()
+    assert longest_wait_s(lambda: flag.wait(WAIT_S), flag.put) < RESCUE_S
+
+
+def test_a_trial_looks_whether_it_is_to_end() -> None:
+    session = Session(context=None, checkpoint=None)  # type: ignore[arg-type]
+
+    def wait() -> None:
+        with suppress(Empty):
+            session.reported.get(timeout=WAIT_S)
+
+    assert longest_wait_s(wait, lambda: session.reported.put(None)) < RESCUE_S
+
+
+def test_the_flag_remembers_once_what_was_told_in_between() -> None:
+    flag = ArrivalFlag()
+    flag.put()
+    flag.put()
+    flag.wait(60.0)  # it returns at once
+    started = time.monotonic()
+    flag.wait(0.01)
+    assert time.monotonic() - started >= 0.01
+    flag.put()
+    flag.clear()
+    started = time.monotonic()
+    flag.wait(0.01)
+    assert time.monotonic() - started >= 0.01
+
+
+def test_another_thread_ends_a_wait_without_limit() -> None:
+    flag = ArrivalFlag()
+    timer = threading.Timer(0.01, flag.put)
+    timer.start()
+    flag.wait(float("inf"))
+    timer.join()
+
+
+def test_an_interrupt_ends_a_wait_and_leaves_the_flag_usable() -> None:
+    flag = ArrivalFlag()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.005)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            flag.wait(float("inf"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    flag.put()
+    flag.wait(float("inf"))
