@@ -2,7 +2,8 @@
 
 The promise, as properties: the same seed gives the same bytes; another seed does not; a restored
 run and a new process go on with them; neither where envs are stepped nor kills nor iterations that
-fail change any. Negative controls: what is forgotten of a state shows.
+fail change any. The negative control, that what is forgotten of a state shows, is in
+`test_components`.
 """
 
 from __future__ import annotations
