@@ -145,7 +145,7 @@ def _is_its_attributes(value: Any) -> bool:
     written in C keeps such things in the object itself, which is therefore larger; `__slots__`
     do, too. Who overrides `__reduce__` says that there is something else.
     """
-    kind = type(value)
+    kind: Any = type(value)
     return (
         kind.__eq__ is object.__eq__
         and kind.__reduce__ is object.__reduce__

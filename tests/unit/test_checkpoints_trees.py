@@ -49,11 +49,11 @@ class Called(Plain):
 CALLED = Called(1)
 
 
-def one(number: int = 1) -> int:
+def one(number: Any = 1, **_: Any) -> Any:
     return number
 
 
-def other(number: int = 1) -> int:
+def other(number: Any = 1) -> Any:
     return -number
 
 
@@ -109,7 +109,7 @@ def test_leaves_come_with_their_paths() -> None:
         (one, other, False),
         (lambda: 1, lambda: 2, False),
         (Plain, Called, False),
-        (partial(one, 1, number=[2]), partial(one, 1, number=[2]), True),
+        (partial(one, 1, more=[2]), partial(one, 1, more=[2]), True),
         (partial(one), partial(other), False),
         (partial(one, 1), partial(one, 2), False),
         (partial(one, number=1), partial(one, number=2), False),

@@ -89,10 +89,10 @@ def test_a_choice_may_hold_anything_and_takes_all_equally_often() -> None:
 
 
 def test_a_choice_knows_functions_apart() -> None:
-    def first() -> int:
+    def first(*_: Any) -> int:
         return 1
 
-    def second() -> int:
+    def second(*_: Any) -> int:
         return 2
 
     functions: list[Any] = [first, second, partial(first, 1), partial(first, 2), first.__call__]
