@@ -54,6 +54,23 @@ MORE: Final[Mapping[str, Run]] = {
             "evaluation_duration": 3,
         },
     ),
+    "PPO, samples ahead": Run(
+        Cell("PPO", "own np_random", 0),
+        {"sample_ahead": True, "observation_filter": "MeanStdFilter", "normalize_rewards": True},
+    ),
+    "PPO, memory, whole episodes ahead": Run(
+        Cell("PPO", "CartPole", 0),
+        {
+            "sample_ahead": True,
+            "batch_mode": "complete_episodes",
+            "model": {
+                "fcnet_hiddens": [4],
+                "use_lstm": True,
+                "lstm_cell_size": 4,
+                "max_seq_len": 5,
+            },
+        },
+    ),
     "PG, whole episodes": Run(Cell("PG", "CartPole", 0), {"batch_mode": "complete_episodes"}),
     "DQN, distributions": Run(
         Cell("DQN", "own np_random", 0),
@@ -169,6 +186,7 @@ def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
         "connectors",
         "replay_buffer",
         "exploration",
+        "sample_ahead",
         "env_runners/slots",
     )
     return {name: digest for name, digest in found.items() if name.startswith(parts)}
