@@ -103,11 +103,15 @@ SHOWN: Final = {
         ("PPO", "PG, whole episodes", "PPO, memory"),
     ),
     "trainer/runner_group/rounds.py": Shown(
-        "unit/test_request_round unit/test_post_mortem integration/test_scripted_engine", ("PPO",)
+        "unit/test_request_round unit/test_post_mortem integration/test_scripted_engine "
+        "faults/test_runner_faults",
+        ("PPO",),
     ),
     "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
-    "trainer/algorithms/algorithm.py": Shown("contract/test_components", ("PPO", "DQN")),
+    "trainer/algorithms/algorithm.py": Shown(
+        "contract/test_components integration/test_dqn", ("PPO", "DQN")
+    ),
     "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
     "trainer/algorithms/training_iteration.py": Shown(
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
