@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from callbacks.errors import CallbackConfigError
 from callbacks.ready_made.metric_values import choice_problems, count_problems
@@ -164,14 +164,10 @@ class _ServiceRun:
     def _note(self) -> None:
         known = {"run": self.id, "sent": self.num_sent_iterations, "videos": self._sent_videos}
         text = json.dumps(known) + "\n"
-
-        def write(opened: BinaryIO) -> None:
-            opened.write(text.encode())
-
         with self._file_lock:
             if not self._is_forgotten:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                write_whole_file(self._file, write, overwrite=True)
+                write_whole_file(self._file, text.encode(), overwrite=True)
 
 
 class ServiceSender:

@@ -11,13 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from callbacks import CallbackConfigError, PeriodicCheckpoint, RLlibCallback, TrackerLogger
 from callbacks.ready_made.result_loggers import objects_beside
-from callbacks.ready_made.tracker_services import Artifact
+from callbacks.ready_made.tracker_services import AimService, Artifact
 from callbacks.ready_made.trackers import ServiceSender, TrackedRows, numbers_of
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
@@ -386,6 +387,33 @@ def test_artefacts_that_a_service_cannot_take_are_refused(store: Store, tmp_path
         TrackerLogger(Service(store), tmp_path, artifacts=["videos"])
     with pytest.raises(CallbackConfigError, match="must be one of 'checkpoints', 'videos'"):
         TrackerLogger(FilingService(store), tmp_path, artifacts=["weights"])  # type: ignore[list-item]
+
+
+class AimRun:
+    """What `AimService` uses of a run of Aim."""
+
+    hash = "0123abcd"
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.name = ""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Nothing is kept."""
+
+    def set_artifacts_uri(self, uri: str) -> None:
+        """Nothing is kept."""
+
+
+def test_the_file_that_names_a_run_of_aim_is_replaced_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aim", SimpleNamespace(Run=AimRun))  # type: ignore[arg-type]
+    known, as_it_was = tmp_path / "aim-run", tmp_path / "as-it-was"
+    known.write_text("an-earlier-run ffff")
+    as_it_was.hardlink_to(known)
+    AimService("aim://server:1").open_run("this-run", {**FACTS, "folder": str(tmp_path)})
+    assert known.read_text() == "this-run 0123abcd"
+    assert as_it_was.read_text() == "an-earlier-run ffff", "never emptied, also not for a moment"
 
 
 SCRIPT = """
