@@ -84,7 +84,13 @@ class SelfPlay(RLlibCallback):
         *,
         judged_by: Literal["training", "evaluation"],
     ) -> None:
-        """Args: players: both seats; win_rate: see `RULE`; judged_by: which games count."""
+        """Has the random opponent only.
+
+        Args:
+            players: both seats.
+            win_rate: see `RULE`.
+            judged_by: which games count.
+        """
         self._players = players
         self._win_rate = win_rate
         self._judged_by = judged_by

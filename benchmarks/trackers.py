@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.figures import Figure, report
 from trainer import Algorithm, PPOConfig, TrackerLogger
 
-NUM_REPEATS = 60
+NUM_REPEATS = 40
 MOST_WAITING = 10
 
 
@@ -123,7 +123,8 @@ def measured(server: SilentServer, folder: Path, num_repeats: int) -> tuple[Figu
             walls.append(wall)
             processors.append(processor)
         tracked.callbacks.objects[0].flush(30)
-        server.is_over.set()  # so that the end does not wait for the answer that never comes
+        server.is_over.set()  # the rest is sent before the folder is removed
+        tracked.callbacks.objects[0].flush_service(30)
     rows = (folder / "tracker" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     return Figure(walls, "×"), Figure(processors, "×"), len(rows)
 

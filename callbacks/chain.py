@@ -11,6 +11,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NoReturn
 
 from callbacks.callback import (
@@ -158,42 +159,60 @@ RESULT_PHASES: Final = ("decide", "save", "save_last", "report")
 """What happens to a complete result, in order: it is judged; the best are saved; then what is saved
 in any case, which remembers the best; and it is written down and shown."""
 
+_Descent = tuple[int, ...]
+"""The numbers of the functions that added one another, from one added before `run` to this one."""
+
 
 class ResultPhases:
-    """Functions that wait for a complete result, called phase by phase, in each as they came.
+    """Functions that wait for a complete result, called in rounds; the first rounds have names.
+
+    Functions without a phase are called in a single queue, as if there were no phases: one that
+    waits from the start is in the first round, one that another function adds in the round after.
+    So in every round, functions stand in the order in which those stand that added them. One that
+    is given a phase waits for that round, and stands in it where it would if it had come there
+    by itself, from round to round.
 
     Life: `add` while `on_train_result` fires; then `run` once, in which functions may `add` others.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Callable[[Any], object]]] = {p: [] for p in RESULT_PHASES}
-        self._now = -1
+        self._rounds: dict[int, list[tuple[_Descent, Callable[[Any], object]]]] = {}
+        self._round = -1
+        self._adding: _Descent = ()
+        self._num_added = 0
 
     def add(self, function: Callable[[Any], object], phase: str | None = None) -> None:
         """Lets a function wait.
 
         Args:
             function: called with the result.
-            phase: one of `RESULT_PHASES`; None for the one after that which runs now, so the first
-                one for functions added before `run`.
+            phase: one of `RESULT_PHASES`; None for the round after that which runs now, so the
+                first one for functions added before `run`.
 
         Raises:
             ValueError: there is no such phase, or it is over.
         """
-        left = RESULT_PHASES[max(0, self._now) :]
-        chosen = phase or RESULT_PHASES[min(self._now + 1, len(RESULT_PHASES) - 1)]
-        if chosen not in left:
-            problem = "is over" if chosen in RESULT_PHASES else "does not exist"
+        left = RESULT_PHASES[max(0, self._round) :]
+        if phase is not None and phase not in left:
+            problem = "is over" if phase in RESULT_PHASES else "does not exist"
             raise ValueError(
-                f"the phase {phase!r} {problem}; expected one of {', '.join(map(repr, left))}"
+                f"the phase {phase!r} {problem}; expected one of "
+                f"{', '.join(map(repr, left)) or 'none, as all are over'}"
             )
-        self._waiting[chosen].append(function)
+        number = self._round + 1 if phase is None else RESULT_PHASES.index(phase)
+        self._num_added += 1
+        descent = (*self._adding, self._num_added)
+        self._rounds.setdefault(number, []).append((descent, function))
 
     def run(self, result: Any) -> None:
         """Calls all of them; what one raises comes out as it is, and the rest is not called."""
-        for self._now, phase in enumerate(RESULT_PHASES):
-            for function in self._waiting[phase]:  # which may grow while it is gone through
+        while self._rounds:
+            self._round = min(self._rounds)
+            waiting = self._rounds[self._round]
+            waiting.sort(key=itemgetter(0))
+            for self._adding, function in waiting:  # which may grow while it is gone through
                 function(result)
+            del self._rounds[self._round]
 
 
 # ---- chain

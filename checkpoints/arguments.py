@@ -279,18 +279,22 @@ def checked_methods(*, but: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
     """
 
     def decorate(cls: _Class) -> _Class:
-        for name in dir(cls):
+        # Nearer classes win, and a method is replaced where it is defined, so that a comparison of
+        # methods still finds an inherited one.
+        members = {
+            name: (owner, member)
+            for owner in reversed(cls.__mro__)
+            for name, member in vars(owner).items()
+        }
+        for name, (owner, member) in members.items():
             if name in but or (name.startswith(("_", "on_")) and name != "__init__"):
                 continue
-            member = inspect.getattr_static(cls, name)
             kind = type(member) if isinstance(member, classmethod | staticmethod) else None
             plain = member.__func__ if kind is not None else member
             # Not what a test or a user put there, nor Python's own, nor twice.
             is_ours = inspect.isfunction(plain) and plain.__module__.startswith(_OURS)
             if is_ours and _has_arguments(plain, kind) and not hasattr(plain, "checks_arguments"):
                 checked = checked_arguments(plain)
-                # Where it is defined, so that a comparison of methods still finds an inherited one.
-                owner = next(each for each in cls.__mro__ if name in vars(each))
                 setattr(owner, name, checked if kind is None else kind(checked))
         return cls
 

@@ -16,7 +16,7 @@ import queue
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -109,17 +109,20 @@ def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[
 
 # ---- locks
 
-_NO_LOCKS_HERE: Final = frozenset(
-    {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
-)
-"""EBADF: NFS locks exclusively only what can be written, and a directory cannot be."""
+_NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class NoLocksError(OSError):
     """The file system or the operating system has no locks; no process is kept away."""
 
 
-def lock_file(descriptor: int, *, wait: bool = False, shared: bool = False) -> None:
+def lock_file(
+    descriptor: int,
+    *,
+    wait: bool = False,
+    shared: bool = False,
+    also_no_locks: Collection[int] = (),
+) -> None:
     """Lock an open file or directory until it is closed, or the process has ended however it ends.
 
     It is `flock`: nothing is written for it, it moves along when the file is renamed, and all
@@ -130,9 +133,12 @@ def lock_file(descriptor: int, *, wait: bool = False, shared: bool = False) -> N
         descriptor: of the file.
         wait: whether to wait until others let go of it.
         shared: whether others may hold it in the same way.
+        also_no_locks: numbers of errors (`errno`) that mean, for this kind of file, that the file
+            system has no locks for it; for others they are errors.
 
     Raises:
         BlockingIOError: it is held elsewhere, in this process or another.
+        OSError: the descriptor cannot be locked for another reason.
         NoLocksError: there are no locks here.
     """
     if sys.platform == "win32":
@@ -141,7 +147,7 @@ def lock_file(descriptor: int, *, wait: bool = False, shared: bool = False) -> N
     try:
         fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in _NO_LOCKS_HERE:
+        if error.errno not in _NO_LOCKS_HERE and error.errno not in also_no_locks:
             raise
         raise NoLocksError(error.errno, error.strerror) from error
 

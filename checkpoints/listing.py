@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import itertools
 import logging
@@ -52,6 +53,9 @@ from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 # Where there are no locks (some network file systems), `is_real` is false and no process is kept
 # away.
 
+_NO_LOCKS_ON_DIRECTORIES: Final = frozenset({errno.EBADF, errno.EINVAL})
+"""EBADF: NFS locks exclusively only what can be written, and a directory cannot be."""
+
 
 class DirectoryLock:
     """Holds a directory that exists, until `release`, the end of its block or of the process.
@@ -75,7 +79,7 @@ class DirectoryLock:
             return
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            lock_file(self._descriptor)
+            lock_file(self._descriptor, also_no_locks=_NO_LOCKS_ON_DIRECTORIES)
             self.is_real = True
         except NoLocksError:
             pass

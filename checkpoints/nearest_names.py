@@ -13,7 +13,9 @@ IN_BRACKETS: Final = " (did you mean {}?)"
 def nearest_names(
     name: object, known: Iterable[Any], *, most: int = 1, similarity: float = 0.6
 ) -> list[Any]:
-    """Return the known names that look most like `name`, the nearest first; case does not count.
+    """Return the known names that look most like `name`, the nearest first.
+
+    Case counts only between names that differ in nothing else.
 
     Args:
         name: what was written; what is no text counts as its text.
@@ -21,9 +23,17 @@ def nearest_names(
         most: how many names at the most.
         similarity: how similar a name has to be: 0 anything, 1 equal but for case.
     """
-    by_text = {str(one).lower(): one for one in sorted(known, key=str)}
-    texts = difflib.get_close_matches(str(name).lower(), by_text, n=most, cutoff=similarity)
-    return [by_text[text] for text in texts]
+    written = str(name)
+    by_text: dict[str, dict[str, Any]] = {}  # without case: as it is written: the name
+    for one in sorted(known, key=str):
+        by_text.setdefault(str(one).lower(), {})[str(one)] = one
+    texts = difflib.get_close_matches(written.lower(), by_text, n=most, cutoff=similarity)
+
+    def unlikeness(text: str) -> float:
+        return -difflib.SequenceMatcher(None, written, text).ratio()
+
+    near = [by_text[text][one] for text in texts for one in sorted(by_text[text], key=unlikeness)]
+    return near[:most]
 
 
 def nearest(name: object, known: Iterable[Any], *, similarity: float = 0.6) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,40 +74,53 @@ def same(left: Any, right: Any) -> bool:
     Containers are compared part by part, a list is no tuple; arrays by dtype, shape and bytes.
     Numbers are compared by value, but True is not 1, 0.0 is not -0.0, and NaN is NaN. Objects
     without an equality of their own are compared by class and attributes: else a copy would never
-    be the same. Anything else is as equal as it says.
+    be the same; this needs the attributes to be all that they consist of. Partials are compared by
+    their parts. Anything else is as equal as it says: functions and classes only with themselves.
+    Two of what cannot be compared, or contains itself, are not known to be the same.
     """
+    try:
+        return _are_same(left, right)
+    except Exception:  # noqa: BLE001 - whatever a user's `==` or `__array__` raises
+        return False
+
+
+def _are_same(left: Any, right: Any) -> bool:
     if left is right:
         return True
     both_dicts = isinstance(left, dict) and isinstance(right, dict)
     if both_dicts or (type(left) is type(right) and isinstance(left, Mapping)):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(_are_same(left[key], right[key]) for key in left)
     for kind in (list, tuple):
         if isinstance(left, kind) and isinstance(right, kind):
-            return len(left) == len(right) and all(map(same, left, right))
+            return len(left) == len(right) and all(map(_are_same, left, right))
     if _is_array(left) or _is_array(right):
         both = _is_array(left) and _is_array(right)
-        return both and _same_arrays(np.asarray(left), np.asarray(right))
+        return both and _same_arrays(_array(left), _array(right))
     if isinstance(left, bool | np.bool_) != isinstance(right, bool | np.bool_):
         return False
     if isinstance(left, float | np.floating) and isinstance(right, float | np.floating):
         return _same_floats(float(left), float(right))
-    if type(left) is type(right) and _has_no_equality(left):
-        return same(vars(left), vars(right))
-    try:
-        return bool(left == right) or bool(left != left and right != right)
-    except Exception:  # noqa: BLE001 - whatever a user's `==` raises: not known to be the same
-        return False
+    if type(left) is type(right) and isinstance(left, partial):
+        return _are_same(_parts(left), _parts(right))
+    if type(left) is type(right) and _is_its_attributes(left):
+        return _are_same(vars(left), vars(right))
+    return bool(left == right) or bool(left != left and right != right)
 
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "__array__") and not isinstance(value, np.generic)
 
 
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    # Tensors of Torch that have a gradient are no arrays before they are detached from it.
+    return np.asarray(value.detach() if hasattr(value, "detach") else value)
+
+
 def _same_arrays(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     if left.dtype.hasobject:
-        return all(map(same, left.ravel().tolist(), right.ravel().tolist()))
+        return all(map(_are_same, left.ravel().tolist(), right.ravel().tolist()))
     return left.tobytes() == right.tobytes()
 
 
@@ -116,5 +130,27 @@ def _same_floats(left: float, right: float) -> bool:
     return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
 
 
-def _has_no_equality(value: Any) -> bool:
-    return getattr(type(value), "__eq__", None) is object.__eq__ and hasattr(value, "__dict__")
+def _parts(value: partial[Any]) -> tuple[Any, ...]:
+    return value.func, value.args, value.keywords, vars(value)
+
+
+class _Plain:
+    """Has nothing but attributes."""
+
+
+def _is_its_attributes(value: Any) -> bool:
+    """Return whether `__dict__` is all that an object without an equality of its own consists of.
+
+    A function has its code beside it, a file its descriptor, an exception its arguments. What is
+    written in C keeps such things in the object itself, which is therefore larger; `__slots__`
+    do, too. Who overrides `__reduce__` says that there is something else.
+    """
+    kind = type(value)
+    return (
+        kind.__eq__ is object.__eq__
+        and kind.__reduce__ is object.__reduce__
+        and kind.__reduce_ex__ is object.__reduce_ex__
+        and kind.__basicsize__ <= _Plain.__basicsize__
+        and not any(vars(ancestor).get("__slots__") for ancestor in kind.__mro__)
+        and hasattr(value, "__dict__")
+    )

@@ -16,12 +16,13 @@ import numpy as np
 from trainer import actors
 
 
-@actors.remote
 class Member:
     """Holds a vector, in chunks."""
 
     def __init__(self, vector: np.ndarray, num_chunks: int) -> None:
-        self.chunks = [chunk.copy() for chunk in np.array_split(vector, num_chunks)]
+        self.chunks: list[np.ndarray] = [
+            chunk.copy() for chunk in np.array_split(vector, num_chunks)
+        ]
 
     def give(self, chunk: int) -> np.ndarray:
         return self.chunks[chunk]
@@ -53,7 +54,7 @@ def main(num_members: int = 3, size: int = 100_000) -> list[np.ndarray]:
     rng = np.random.default_rng(7)
     vectors = [rng.standard_normal(size) for _ in range(num_members)]
     members = [
-        Member.options(name=f"member_{rank}").remote(vector, num_members)
+        actors.remote(Member).options(name=f"member_{rank}").remote(vector, num_members)
         for rank, vector in enumerate(vectors)
     ]
     all_reduce(num_members)

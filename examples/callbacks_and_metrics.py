@@ -9,6 +9,7 @@ per result, and, as curves and images, in TensorBoard.
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,11 @@ NUM_BINS = 24
 class AcrobotAngle(RLlibCallback):
     """Logs how far the upper link is from hanging down, in degrees; a mean over each episode."""
 
-    def on_episode_step(self, *, episode, env, env_index, **_):
+    def on_episode_step(self, *, episode: Any, env: Any, env_index: int, **_: Any) -> None:
         angle = env.envs[env_index].unwrapped.state[0]
         episode.add_temporary_timestep_data("theta1", np.degrees(abs(angle)))
 
-    def on_episode_end(self, *, episode, metrics_logger, **_):
+    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
         angles = episode.get_temporary_timestep_data("theta1")
         metrics_logger.log_value("theta1_mean", np.mean(angles), window=50)
 
@@ -33,7 +34,7 @@ class AcrobotAngle(RLlibCallback):
 class VisitMap(RLlibCallback):
     """Logs an image of the angles of both links: the brighter, the more often visited."""
 
-    def on_sample_end(self, *, samples, metrics_logger, **_):
+    def on_sample_end(self, *, samples: Any, metrics_logger: Any, **_: Any) -> None:
         obs = np.concatenate([episode.get_observations() for episode in samples])
         # cos and sin of the upper link's angle, then of the lower one's
         angles = np.arctan2(obs[:, [1, 3]], obs[:, [0, 2]])
@@ -41,7 +42,7 @@ class VisitMap(RLlibCallback):
         visits, _bounds = np.histogramdd(angles, bins=NUM_BINS, range=bounds)
         metrics_logger.log_value("visits", visits, reduce=None)  # a list: one array per sample
 
-    def on_train_result(self, *, result, metrics_logger, **_):
+    def on_train_result(self, *, result: Any, metrics_logger: Any, **_: Any) -> None:
         visits = np.sum(result["env_runners"]["visits"], axis=0)
         brightness = np.log1p(visits) / np.log1p(visits.max())
         image = (255 * brightness).astype(np.uint8)  # [height, width]: TensorBoard shows an image

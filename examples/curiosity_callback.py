@@ -4,12 +4,12 @@
     python examples/curiosity_callback.py --scale 0   # without: the reward is not found
 
 The model learns to predict fixed random features of what is seen (random network distillation,
-Burda et al. 2018); its error is the bonus. Each runner trains a model of its own, which is saved
-and restored with the algorithm. (`Curiosity` and `RE3` of the library train one model in the main
-process; see docs/exploration.md.)
+Burda et al. 2018); its error is the bonus. Each runner trains its own, which is saved and restored
+with the algorithm. (`Curiosity` and `RE3` train one in the main process: docs/exploration.md.)
 """
 
 import argparse
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,41 +17,42 @@ import numpy as np
 from trainer import PPOConfig, RLlibCallback
 
 NUM_DOORS, NUM_KEYS = 10, 3
+SHOWN = ("doors_opened", "largest_bonus", "episode_return_mean")
 
 
-class Doors(gymnasium.Env):
+class Doors(gymnasium.Env[np.ndarray, Any]):
     """One key opens each door; a wrong one ends the episode, and only the last door pays."""
 
-    def __init__(self, _=None):
+    def __init__(self, _: Any = None) -> None:
         self.keys = np.random.default_rng(0).integers(0, NUM_KEYS, NUM_DOORS)
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (NUM_DOORS + 1,))
         self.action_space = gymnasium.spaces.Discrete(NUM_KEYS)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         super().reset(seed=seed, options=options)
         self.num_open = 0
         return self._observation(), {}
 
-    def step(self, action):
+    def step(self, action: int) -> Any:
         is_right = bool(action == self.keys[self.num_open])
         self.num_open += is_right
-        is_through = self.num_open == NUM_DOORS
-        return self._observation(), float(is_through), is_through or not is_right, False, {}
+        paid = float(self.num_open == NUM_DOORS)
+        return self._observation(), paid, bool(paid) or not is_right, False, {}
 
-    def _observation(self):
+    def _observation(self) -> Any:
         return np.eye(NUM_DOORS + 1, dtype=np.float32)[self.num_open]
 
 
 class CuriosityBonus(RLlibCallback):
     learning_rate, num_updates = 0.3, 20
 
-    def __init__(self, scale):
+    def __init__(self, scale: float) -> None:
         self.scale = scale
         draw = np.random.default_rng(0).standard_normal
         self.features = draw((NUM_DOORS + 1, 8))  # fixed
         self.hidden, self.output = draw((NUM_DOORS + 1, 32)), np.zeros((32, 8))  # the model
 
-    def on_sample_end(self, *, samples, env_runner, metrics_logger, **_):
+    def on_sample_end(self, samples: Any, env_runner: Any, metrics_logger: Any, **_: Any) -> None:
         if env_runner.config.in_evaluation:
             return
         seen = np.concatenate([episode.get_observations()[1:] for episode in samples]).astype(float)
@@ -68,7 +69,7 @@ class CuriosityBonus(RLlibCallback):
             self.output -= self.learning_rate / len(seen) * tanh.T @ errors
             self.hidden -= self.learning_rate / len(seen) * seen.T @ (d_tanh * (1.0 - tanh**2))
 
-    def _errors(self, seen):
+    def _errors(self, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         tanh = np.tanh(seen @ self.hidden)
         return tanh, tanh @ self.output - seen @ self.features
 
@@ -90,9 +91,8 @@ def main() -> None:
     )
     with config.build_algo() as algo:
         for _ in range(given.iterations):
-            runners = algo.train()["env_runners"]
-            shown = ("doors_opened", "largest_bonus", "episode_return_mean")
-            print(*(f"{name} {runners[name]:.3g}" for name in shown), sep=", ")
+            found = algo.train()["env_runners"]
+            print(*(f"{name} {found[name]:.3g}" for name in SHOWN), sep=", ")
 
 
 if __name__ == "__main__":

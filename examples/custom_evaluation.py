@@ -7,6 +7,7 @@ What the function returns stands under `evaluation` of the result.
 """
 
 import argparse
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,23 +17,23 @@ from trainer import PGConfig, collect_episodes, summarize_episodes
 LENGTHS = (4, 7)
 
 
-class SimpleCorridor(gymnasium.Env):
+class SimpleCorridor(gymnasium.Env[np.ndarray, Any]):
     """Walk to the right end, which pays 1; 30 steps are enough."""
 
-    def __init__(self, env_config):
+    def __init__(self, env_config: dict[str, Any]) -> None:
         self.set_corridor_length(env_config["corridor_length"])
         self.observation_space = gymnasium.spaces.Box(0.0, 999.0, (1,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
 
-    def set_corridor_length(self, length):
+    def set_corridor_length(self, length: int) -> None:
         self.length = length
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self.place = self.num_steps = 0
         return np.array([self.place], np.float32), {}
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.num_steps += 1
         self.place = max(0, self.place + (1 if action == 1 else -1))
         has_arrived = self.place >= self.length
@@ -41,10 +42,10 @@ class SimpleCorridor(gymnasium.Env):
         return obs, float(has_arrived), has_arrived, is_too_late, {}
 
 
-def custom_eval_function(_algorithm, eval_workers):
+def custom_eval_function(_algorithm: Any, eval_workers: Any) -> dict[str, Any]:
     """Plays in corridors of both lengths; the runners have the newest weights."""
 
-    def set_length(number, worker):
+    def set_length(number: int, worker: Any) -> int:
         length = LENGTHS[(number - 1) % len(LENGTHS)]
         worker.foreach_env(lambda env: env.set_corridor_length(length))
         return length

@@ -98,7 +98,9 @@ class WindowRecurrence(RLModule):
 
     def steps_of(self, obs: np.ndarray) -> np.ndarray:
         """The observations of the window one after another, [W, B, d]."""
-        return obs.reshape(len(obs), self._window, self._width).swapaxes(0, 1)
+        windows = obs.reshape(len(obs), self._window, self._width)
+        steps: np.ndarray = windows.swapaxes(0, 1)
+        return steps
 
     def forward_acting(self, obs: np.ndarray) -> np.ndarray:
         w = self.parameters.views
@@ -132,26 +134,26 @@ class WindowRecurrence(RLModule):
             d_state = d_sum @ w["rnn/state"].T
 
 
-class RecallEnv(gymnasium.Env):
+class RecallEnv(gymnasium.Env[np.ndarray, Any]):
     """The first observation shows +1 or -1; the action of the fourth step must say which it was."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
         self.action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self.steps, self.sign = 0, int(self.np_random.choice([-1, 1]))
         return np.array([self.sign, 1.0], np.float32), {}
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         is_over = self.steps == 4
         reward = float(is_over and (action == 1) == (self.sign == 1))
         return np.array([0.0, 1.0], np.float32), reward, is_over, False, {}
 
 
-def windowed_recall_env(env_config: Any) -> gymnasium.Env:
+def windowed_recall_env(env_config: Any) -> gymnasium.Env[Any, Any]:
     """The last four observations at every step, zeros before the first one."""
     del env_config
     return FrameStackObservation(RecallEnv(), 4, padding_type="zero")

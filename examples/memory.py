@@ -7,6 +7,7 @@ task without memory shows what guessing pays. docs/modules.md explains the rules
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import gymnasium as gym
 
@@ -15,10 +16,10 @@ from trainer.testing.envs import RepeatPreviousEnv
 
 ENV_CONFIG = {"delay": 1, "num_symbols": 3, "length": 32}  # the best return is 31
 WITH_MEMORY = {"fcnet_hiddens": [], "use_gru": True, "lstm_cell_size": 16, "max_seq_len": 16}
-WITHOUT = {"fcnet_hiddens": [16]}
+WITHOUT: dict[str, Any] = {"fcnet_hiddens": [16]}
 
 
-def make_config(model_config: dict, num_env_runners: int) -> PPOConfig:
+def make_config(model_config: dict[str, Any], num_env_runners: int) -> PPOConfig:
     """PPO with a short horizon: what is paid now follows from one step before."""
     return (
         PPOConfig()
@@ -34,7 +35,7 @@ def make_config(model_config: dict, num_env_runners: int) -> PPOConfig:
     )
 
 
-def play(algo: Algorithm, env: gym.Env) -> float:
+def play(algo: Algorithm, env: gym.Env[Any, Any]) -> float:
     """The return of one episode; the state goes from call to call, and starts anew with it."""
     state = algo.get_module().get_initial_state()
     observation, _ = env.reset(seed=1)
@@ -42,7 +43,7 @@ def play(algo: Algorithm, env: gym.Env) -> float:
     while not is_over:
         action, state, _ = algo.compute_single_action(observation, state=state, explore=False)
         observation, reward, terminated, truncated, _ = env.step(action)
-        total, is_over = total + reward, terminated or truncated
+        total, is_over = total + float(reward), terminated or truncated
     return total
 
 

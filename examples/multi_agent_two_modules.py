@@ -46,7 +46,7 @@ class Chase(MultiAgentEnv):
 
     def seen(self) -> dict[str, np.ndarray]:
         here = np.array([self.places["hare"], self.places["hunter"]], np.float32) / 5.0
-        return dict.fromkeys(self.possible_agents, here)
+        return dict.fromkeys(self.places, here)
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ import gymnasium
 from trainer import PPOConfig, actors
 
 
-@actors.remote
 class Counter:
     """Counts by name."""
 
@@ -44,7 +43,9 @@ class CountedCartPole(gymnasium.Wrapper):
 
 def main(num_env_runners: int = 2, iterations: int = 3, batch: int = 1000) -> dict[str, int]:
     """Trains for some iterations; returns the counts."""
-    counter = Counter.options(name="global_counter").remote()  # before the envs look for it
+    counter = (
+        actors.remote(Counter).options(name="global_counter").remote()
+    )  # before the envs look for it
     config = (
         PPOConfig()
         .environment(CountedCartPole)

@@ -12,7 +12,6 @@ import numpy as np
 from trainer import actors
 
 
-@actors.remote
 class ParameterServer:
     """Holds the weights."""
 
@@ -34,7 +33,6 @@ class ParameterServer:
         return self.num_gradients
 
 
-@actors.remote
 class Worker:
     """Has a part of the data; finds the server by its name."""
 
@@ -56,8 +54,11 @@ class Worker:
 def main(num_workers: int = 2, num_gradients: int = 200, size: int = 8) -> float:
     """Fits the model; returns the largest error of a weight."""
     true_weights = np.linspace(-1.0, 1.0, size)
-    server = ParameterServer.options(name="parameter_server").remote(size, learning_rate=0.1)
-    workers = [Worker.remote(rank, true_weights, num_rows=500) for rank in range(num_workers)]
+    server = actors.remote(ParameterServer).options(name="parameter_server").remote(size, 0.1)
+    worker_class = actors.remote(
+        Worker
+    )  # `@actors.remote` on the class does the same, unseen by mypy
+    workers = [worker_class.remote(rank, true_weights, 500) for rank in range(num_workers)]
     actors.get([worker.work.remote(num_gradients) for worker in workers])
     weights, count = actors.get([server.get.remote(), server.count.remote()])
     error = float(np.abs(weights - true_weights).max())

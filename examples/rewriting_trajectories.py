@@ -7,6 +7,7 @@ callback backdates the rewards. What is reported as return stays what the env pa
 """
 
 import argparse
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,40 +15,40 @@ import numpy as np
 from trainer import PPOConfig, RLlibCallback
 
 
-class LatePay(gymnasium.Env):
+class LatePay(gymnasium.Env[np.ndarray, Any]):
     """Repeat the bit that is shown: each right answer earns 1, which is paid in the last step."""
 
     NUM_STEPS = 25
 
-    def __init__(self, _=None):
+    def __init__(self, _: Any = None) -> None:
         self.observation_space = gymnasium.spaces.MultiBinary(1)
         self.action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self.earned = []
+        self.earned: list[float] = []
         return self._show_next_bit(), {}
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.earned.append(float(action == self.bit[0]))
         is_over = len(self.earned) == self.NUM_STEPS
         reward = sum(self.earned) if is_over else 0.0
         infos = {"earned": self.earned} if is_over else {}
         return self._show_next_bit(), reward, is_over, False, infos
 
-    def _show_next_bit(self):
+    def _show_next_bit(self) -> np.ndarray:
         self.bit = self.np_random.integers(0, 2, 1, dtype=np.int8)
         return self.bit
 
 
 class BackdatedRewards(RLlibCallback):
-    def on_postprocess_trajectory(self, *, postprocessed_batch, **_):
+    def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **_: Any) -> None:
         earned = postprocessed_batch["infos"][-1].get("earned")
         if earned is not None:
             postprocessed_batch["rewards"] = np.array(earned)  # advantages are computed anew
 
 
-def train(callbacks, *, iterations: int, num_env_runners: int):
+def train(callbacks: Any, *, iterations: int, num_env_runners: int) -> dict[str, Any]:
     config = (
         PPOConfig()
         .environment(LatePay)
@@ -60,7 +61,7 @@ def train(callbacks, *, iterations: int, num_env_runners: int):
     )
     with config.build_algo() as algo:
         for _ in range(iterations):
-            runners = algo.train()["env_runners"]
+            runners: dict[str, Any] = algo.train()["env_runners"]
     return runners
 
 

@@ -6,6 +6,7 @@ Needs the extra `[torch]`. docs/modules.md explains the rules.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,17 +32,17 @@ class Convolution(TorchRLModule):
         self.pi = nn.Linear(64, self.action_space.n)
         self.vf = nn.Linear(64, 1)
 
-    def _features(self, batch: dict) -> torch.Tensor:
+    def _features(self, batch: dict[str, Any]) -> torch.Tensor:
         return self.body(batch["obs"].permute(0, 3, 1, 2) / 255.0)
 
-    def _forward(self, batch: dict) -> dict:
+    def _forward(self, batch: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {"action_dist_inputs": self.pi(self._features(batch))}
 
-    def _forward_train(self, batch: dict) -> dict:
+    def _forward_train(self, batch: dict[str, Any], **_: Any) -> dict[str, Any]:
         features = self._features(batch)
         return {"action_dist_inputs": self.pi(features), "embeddings": features}
 
-    def compute_values(self, batch: dict, embeddings: torch.Tensor | None = None) -> torch.Tensor:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> torch.Tensor:
         features = self._features(batch) if embeddings is None else embeddings
         return self.vf(features).squeeze(-1)
 
@@ -74,11 +75,11 @@ def train(
     with config.build_algo() as algo:
         for _ in range(arguments.iterations):
             result = algo.train()
-        state_dict = algo.get_module().to_torch()
+        module = algo.get_module()
+        assert isinstance(module, TorchRLModule)
+        state_dict = module.to_torch()
         reached = result["env_runners/episode_return_mean"]
-        print(
-            f"{type(algo.get_module()).__name__}: return {reached:.2f}, {len(state_dict)} tensors"
-        )
+        print(f"{type(module).__name__}: return {reached:.2f}, {len(state_dict)} tensors")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ docs/multi-agent.md explains modules and their agents, docs/modules.md networks.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,10 +28,11 @@ class Embedding(TorchRLModule):
         self.pi = nn.Linear(num_numbers * width, self.action_space.n)
         self.vf = nn.Linear(num_numbers * width, 1)
 
-    def _forward(self, batch: dict) -> dict:
+    def _forward(self, batch: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {"action_dist_inputs": self.pi(self.body(self.vectors(batch["obs"])))}
 
-    def compute_values(self, batch: dict) -> torch.Tensor:
+    def compute_values(self, batch: Any, embeddings: Any = None) -> torch.Tensor:
+        del embeddings  # what `_forward` gives under that name
         return self.vf(self.body(self.vectors(batch["obs"]))).squeeze(-1)
 
 

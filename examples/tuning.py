@@ -8,6 +8,7 @@ same rows, the same best config come of it.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def population(folder: Path) -> tune.ResultGrid:
     ).fit()
 
 
+def set_task(env: Any, task: int) -> None:
+    """What every env is told."""
+    env.unwrapped.set_task(task)
+
+
 def curriculum(config: dict[str, Any]) -> None:
     """A curriculum in a function: the task is in the checkpoint, so no kill forgets it."""
     algo = PPO(config=config, env=Steps)
@@ -117,7 +123,7 @@ def curriculum(config: dict[str, Any]) -> None:
             algo.restore_from_path(folder)
         task = found.get_metadata()["task"]
     for _ in range(algo.training_iteration, 3):
-        algo.env_runner_group.foreach_env(lambda env, task=task: env.unwrapped.set_task(task))
+        algo.env_runner_group.foreach_env(partial(set_task, task=task))
         result = algo.train()
         task += 1
         checkpoint = tune.Checkpoint.from_directory(algo.save_to_path())

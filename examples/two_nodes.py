@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -30,7 +31,7 @@ def config(engine: str) -> PPOConfig:
     )
 
 
-def digest(weights: dict) -> str:
+def digest(weights: dict[str, Any]) -> str:
     """A short digest of all weights."""
     arrays = weights["default_policy"]
     return hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest()

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - texts of the source as they stand there
 """Mistakes to be made in the source on purpose, and which tests notice them.
 
-    python -m tests.mutants        every mutant, with the unit tests of its file and the contract suites
+    python -m tests.mutants        every mutant, with what its file's are shown to (`SHOWN`)
     python -m tests.mutants -k replay -- tests/contract tests/unit/test_replay_state.py
 
 Each is put into a copy of the project, the tests run there until one fails, and a line says which
@@ -24,29 +24,105 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
-SUITES: Final = ("tests/contract/test_algorithms.py", "tests/contract/test_engines.py")
-NEAREST: Final = {
-    "trainer/seeding.py": ("test_seeding", "test_modules_by_module"),
-    "trainer/learners/learner.py": ("test_ppo_learner", "test_dqn_learner", "test_sac_learner"),
-    "trainer/nn/optimizers.py": ("test_nn_optimizers",),
-    "trainer/algorithms/ppo/ppo.py": ("test_ppo_learner",),
-    "trainer/replay/step_ring.py": ("test_replay_state", "test_replay_buffer"),
-    "trainer/replay/replay_buffer.py": ("test_replay_state", "test_replay_prioritized"),
-    "trainer/exploration/strategies.py": (
-        "test_exploration_parameter_noise",
-        "test_exploration_continuous",
+_PROPERTIES: Final = (
+    "test_a_restored_run_goes_on_whatever_it_did_before",
+    "test_the_same_seed_gives_the_same_bytes_and_another_does_not",
+    "test_it_makes_no_difference_where_envs_are_stepped",
+    "test_kills_change_nothing",
+    "test_an_iteration_that_fails_never_happened",
+)
+
+
+class Shown(NamedTuple):
+    """What a mutant of a file is shown to, in this order.
+
+    Attributes:
+        tests: files below `tests`; those that notice most in a second first.
+        runs: runs of the contract suite of algorithms that use the file.
+    """
+
+    tests: str
+    runs: tuple[str, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """For pytest."""
+        files = [f"tests/{name}.py" for name in self.tests.split()]
+        suite = "tests/contract/test_algorithms.py"
+        return files + [f"{suite}::{test}[{run}]" for run in self.runs for test in _PROPERTIES]
+
+
+SHOWN: Final = {
+    "trainer/seeding.py": Shown(
+        "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
     ),
-    "trainer/exploration/intrinsic_rewards.py": ("test_exploration_intrinsic_rewards",),
-    "trainer/connectors/encoding.py": ("test_connectors_normalization",),
-    "trainer/connectors/advantages.py": ("test_connectors_advantages",),
-    "trainer/metrics/episode_statistics.py": ("test_metrics_episode_statistics",),
-    "trainer/metrics/statistic.py": ("test_metrics_logger",),
-    "trainer/env_runners/env_slot.py": ("test_env_slot", "test_slot_env_state", "test_env_state"),
-    "trainer/runtime/restart_policy.py": ("test_restart_policy",),
+    "trainer/learners/learner.py": Shown(
+        "unit/test_ppo_learner unit/test_dqn_learner unit/test_sac_learner contract/test_components",
+        ("DQN, distributions", "DQN", "PPO"),
+    ),
+    "trainer/nn/optimizers.py": Shown(
+        "unit/test_nn_optimizers contract/test_components", ("PPO", "SAC, discrete")
+    ),
+    "trainer/algorithms/ppo/ppo.py": Shown(
+        "unit/test_ppo_learner contract/test_components", ("PPO",)
+    ),
+    "trainer/replay/step_ring.py": Shown(
+        "unit/test_replay_buffer contract/test_components unit/test_replay_state", ("DQN",)
+    ),
+    "trainer/replay/replay_buffer.py": Shown(
+        "unit/test_replay_prioritized contract/test_components unit/test_replay_state",
+        ("DQN", "DQN, normalised"),
+    ),
+    "trainer/exploration/strategies.py": Shown(
+        "unit/test_exploration_parameter_noise unit/test_exploration_continuous "
+        "contract/test_components",
+        ("ParameterNoise", "random at first", "DQN, ParameterNoise"),
+    ),
+    "trainer/exploration/intrinsic_rewards.py": Shown(
+        "unit/test_exploration_intrinsic_rewards contract/test_components", ("RE3", "Curiosity")
+    ),
+    "trainer/connectors/encoding.py": Shown(
+        "unit/test_connectors_normalization contract/test_components", ("PPO", "DQN, normalised")
+    ),
+    "trainer/connectors/advantages.py": Shown("unit/test_connectors_advantages", ("PPO",)),
+    "trainer/metrics/episode_statistics.py": Shown(
+        "unit/test_metrics_episode_statistics contract/test_components", ("PPO",)
+    ),
+    "trainer/metrics/statistic.py": Shown(
+        "unit/test_metrics_logger contract/test_components", ("PPO",)
+    ),
+    "trainer/env_runners/env_slot.py": Shown(
+        "unit/test_env_slot unit/test_slot_env_state unit/test_env_state",
+        ("PPO", "PPO, memory", "PG, whole episodes"),
+    ),
+    "trainer/env_runners/messages.py": Shown(
+        "unit/test_env_slot unit/test_slot_env_state", ("PG, whole episodes", "DQN")
+    ),
+    "trainer/runner_group/records.py": Shown(
+        "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
+        "integration/test_evaluation_under_way",
+        ("PPO", "PG, whole episodes", "PPO, memory"),
+    ),
+    "trainer/runner_group/rounds.py": Shown(
+        "unit/test_request_round unit/test_post_mortem integration/test_scripted_engine "
+        "faults/test_runner_faults",
+        ("PPO",),
+    ),
+    "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
+    "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
+    "trainer/algorithms/algorithm.py": Shown(
+        "contract/test_components integration/test_dqn", ("PPO", "DQN")
+    ),
+    "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
+    "trainer/algorithms/training_iteration.py": Shown(
+        "unit/test_time_split integration/test_results", ("PPO", "DQN")
+    ),
+    "trainer/evaluation/evaluations.py": Shown(
+        "contract/test_components", ("PPO, evaluation runner", "PPO")
+    ),
 }
-"""The unit tests of a file, which are run before the suites: they notice most in a second."""
 _COPIED: Final = ("trainer", "callbacks", "checkpoints", "tests", "benchmarks", "examples", "docs")
-_FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_MOST_SECONDS: Final = 180
+_FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -341,9 +417,11 @@ def first_failure(mutant: Mutant, copy: Path, tests: list[str]) -> str:
     try:
         done = subprocess.run(
             [sys.executable, *command, "-m", "not slow and not ray", *tests],
-            cwd=copy, capture_output=True, text=True, check=False,
+            cwd=copy, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS,
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""},
         )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"not done within {_MOST_SECONDS} s"
     finally:
         file.write_bytes(before)
     if done.returncode == 0:
@@ -370,8 +448,8 @@ def main(arguments: list[str] | None = None) -> int:
             shutil.copy(ROOT / name, folder)
         for mutant in chosen:
             begun = time.monotonic()
-            nearest = [f"tests/unit/{name}.py" for name in NEAREST.get(mutant.file, ())]
-            noticed = first_failure(mutant, Path(folder), given.tests or [*nearest, *SUITES])
+            tests = given.tests or SHOWN[mutant.file].arguments()
+            noticed = first_failure(mutant, Path(folder), tests)
             num_missed += not noticed
             seconds = time.monotonic() - begun
             sys.stdout.write(f"{mutant.name} | {noticed} | {seconds:.0f} s\n")

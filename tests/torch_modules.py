@@ -30,7 +30,7 @@ class NoisyConvolution(TorchRLModule):
     """A convolution with batch normalisation and dropout, for images [height, width, channels]."""
 
     def setup(self) -> None:
-        height, width, channels = self.observation_space.shape or ()
+        height, width, channels = self.observation_space.shape
         self.body = nn.Sequential(
             nn.Conv2d(channels, 4, 3),
             nn.BatchNorm2d(4),

@@ -10,142 +10,143 @@
 Everything public is importable from here, from `callbacks` and from `checkpoints`.
 """
 
-from trainer.importing import check_siblings, end_quietly_while_importing
+from trainer.importing import check_siblings, collections_paused, end_quietly_while_importing
 
 end_quietly_while_importing()
 check_siblings()
 
-from callbacks import (  # noqa: E402 - only after the check that it is ours
-    AimLogger,
-    BestCheckpoint,
-    CallbackError,
-    CSVLogger,
-    EarlyStopping,
-    EpisodeRecorder,
-    JSONLinesLogger,
-    MLflowLogger,
-    NonFiniteError,
-    NonFiniteGuard,
-    PeriodicCheckpoint,
-    ProgressPrinter,
-    ResultLogger,
-    ResultSink,
-    RLlibCallback,
-    TaskLadder,
-    TensorBoardLogger,
-    TrackerLogger,
-    TrackerService,
-    TrackioLogger,
-    VideoRecorder,
-    WandbLogger,
-    load_episode,
-)
-from checkpoints import Checkpointable, CheckpointError, latest_checkpoint  # noqa: E402
-from trainer import actors  # noqa: E402
-from trainer import rllib_names as rllib_names  # noqa: E402
-from trainer.algorithms.algorithm import Algorithm  # noqa: E402
-from trainer.algorithms.building import get_trainable_cls  # noqa: E402
-from trainer.algorithms.dqn import DQN, DQNConfig  # noqa: E402
-from trainer.algorithms.pg import PG, PGConfig  # noqa: E402
-from trainer.algorithms.policy_export import export_onnx, export_policy  # noqa: E402
-from trainer.algorithms.ppo import PPO, PPOConfig  # noqa: E402
-from trainer.algorithms.sac import SAC, SACConfig  # noqa: E402
-from trainer.algorithms.trained_policy import TrainedPolicy  # noqa: E402
-from trainer.config import AlgorithmConfig  # noqa: E402
-from trainer.connectors import (  # noqa: E402
-    ConnectorPipelineV2,
-    ConnectorV2,
-    FlattenObservations,
-    FrameStacking,
-    MeanStdFilter,
-    SampleBatch,
-    SingleAgentObservationPreprocessor,
-    compute_advantages,
-)
-from trainer.env_runners import (  # noqa: E402
-    EnvRunner,
-    MultiAgentEnvRunner,
-    SingleAgentEnvRunner,
-    get_global_worker,
-)
-from trainer.envs import (  # noqa: E402
-    AgentIndicator,
-    CommonReward,
-    EnvContext,
-    MultiAgentEnv,
-    PadObservations,
-    ParallelPettingZooEnv,
-    PettingZooEnv,
-    StatefulEnv,
-    make_multi_agent,
-    register_env,
-)
-from trainer.envs.tasks import TaskSettableEnv  # noqa: E402
-from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode  # noqa: E402
-from trainer.errors import (  # noqa: E402
-    AlgorithmStoppedError,
-    ConfigError,
-    DebuggerError,
-    EnvContractError,
-    EnvCreationError,
-    EnvError,
-    EpisodeError,
-    EpisodeIndexError,
-    EvaluationError,
-    FrozenConfigError,
-    MetricsError,
-    ModuleError,
-    RemoteError,
-    RunnerError,
-    RunnerFailedError,
-    RunnerLostError,
-    SerializationError,
-    TaskError,
-    TrainerError,
-    UnknownModuleError,
-    UnknownOutputError,
-    UnknownSettingError,
-    UnsupportedSpaceError,
-)
-from trainer.exploration import (  # noqa: E402
-    RE3,
-    ActionChoice,
-    Curiosity,
-    EpsilonGreedy,
-    Exploration,
-    GaussianNoise,
-    OrnsteinUhlenbeckNoise,
-    ParameterNoise,
-    PerWorkerEpsilonGreedy,
-    PerWorkerGaussianNoise,
-    PerWorkerOrnsteinUhlenbeckNoise,
-    Random,
-    SoftQ,
-    StochasticSampling,
-    uniforms_per_row,
-)
-from trainer.metrics import MetricsLogger, ResultDict  # noqa: E402
-from trainer.modules import (  # noqa: E402
-    DefaultModelConfig,
-    Matchups,
-    MultiRLModule,
-    MultiRLModuleSpec,
-    PolicySpec,
-    RandomRLModule,
-    RLModule,
-    RLModuleSpec,
-    StatefulRLModule,
-    TorchRLModule,
-    TorchSACModule,
-)
-from trainer.replay import (  # noqa: E402
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    make_replay_buffer,
-)
-from trainer.rllib_names import *  # noqa: E402, F403 - names of RLlib
-from trainer.runner_group import EnvRunnerGroup  # noqa: E402
-from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID  # noqa: E402
+with collections_paused():  # only after the check that they are ours
+    from callbacks import (
+        AimLogger,
+        BestCheckpoint,
+        CallbackError,
+        CSVLogger,
+        EarlyStopping,
+        EpisodeRecorder,
+        JSONLinesLogger,
+        MLflowLogger,
+        NonFiniteError,
+        NonFiniteGuard,
+        PeriodicCheckpoint,
+        ProgressPrinter,
+        ResultLogger,
+        ResultSink,
+        RLlibCallback,
+        TaskLadder,
+        TensorBoardLogger,
+        TrackerLogger,
+        TrackerService,
+        TrackioLogger,
+        VideoRecorder,
+        WandbLogger,
+        load_episode,
+    )
+    from checkpoints import Checkpointable, CheckpointError, latest_checkpoint
+    from trainer import actors
+    from trainer import rllib_names as rllib_names
+    from trainer.algorithms.algorithm import Algorithm
+    from trainer.algorithms.building import get_trainable_cls
+    from trainer.algorithms.dqn import DQN, DQNConfig
+    from trainer.algorithms.pg import PG, PGConfig
+    from trainer.algorithms.policy_export import export_onnx, export_policy
+    from trainer.algorithms.ppo import PPO, PPOConfig
+    from trainer.algorithms.sac import SAC, SACConfig
+    from trainer.algorithms.trained_policy import TrainedPolicy
+    from trainer.config import AlgorithmConfig
+    from trainer.connectors import (
+        ConnectorPipelineV2,
+        ConnectorV2,
+        FlattenObservations,
+        FrameStacking,
+        MeanStdFilter,
+        SampleBatch,
+        SingleAgentObservationPreprocessor,
+        compute_advantages,
+    )
+    from trainer.env_runners import (
+        EnvRunner,
+        MultiAgentEnvRunner,
+        SingleAgentEnvRunner,
+        get_global_worker,
+    )
+    from trainer.envs import (
+        AgentIndicator,
+        CommonReward,
+        EnvContext,
+        MultiAgentEnv,
+        PadObservations,
+        ParallelPettingZooEnv,
+        PettingZooEnv,
+        StatefulEnv,
+        make_multi_agent,
+        register_env,
+    )
+    from trainer.envs.tasks import TaskSettableEnv
+    from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
+    from trainer.errors import (
+        AlgorithmStoppedError,
+        ConfigError,
+        DebuggerError,
+        EnvContractError,
+        EnvCreationError,
+        EnvError,
+        EpisodeError,
+        EpisodeIndexError,
+        EvaluationError,
+        FrozenConfigError,
+        MetricsError,
+        ModuleError,
+        RemoteError,
+        RunnerError,
+        RunnerFailedError,
+        RunnerLostError,
+        SerializationError,
+        TaskError,
+        TrainerError,
+        UnknownModuleError,
+        UnknownOutputError,
+        UnknownSettingError,
+        UnsupportedSpaceError,
+    )
+    from trainer.exploration import (
+        RE3,
+        ActionChoice,
+        Curiosity,
+        EpsilonGreedy,
+        Exploration,
+        GaussianNoise,
+        OrnsteinUhlenbeckNoise,
+        ParameterNoise,
+        PerWorkerEpsilonGreedy,
+        PerWorkerGaussianNoise,
+        PerWorkerOrnsteinUhlenbeckNoise,
+        Random,
+        SoftQ,
+        StochasticSampling,
+        uniforms_per_row,
+    )
+    from trainer.metrics import MetricsLogger, ResultDict
+    from trainer.modules import (
+        DefaultModelConfig,
+        Matchups,
+        MultiRLModule,
+        MultiRLModuleSpec,
+        PolicySpec,
+        RandomRLModule,
+        RLModule,
+        RLModuleSpec,
+        StatefulRLModule,
+        TorchRLModule,
+        TorchSACModule,
+    )
+    from trainer.replay import (
+        PrioritizedReplayBuffer,
+        ReplayBuffer,
+        make_replay_buffer,
+    )
+    from trainer.rllib_names import *  # noqa: F403 - names of RLlib
+    from trainer.runner_group import EnvRunnerGroup
+    from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
     "DEFAULT_AGENT_ID",

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from callbacks.errors import CallbackConfigError
 from callbacks.ready_made.metric_values import choice_problems, count_problems
@@ -113,6 +114,12 @@ class _ServiceRun:
             )
         return _new_run_id(self._facts), 0, []
 
+    def take_over_from(self, other: ServiceSender) -> None:
+        """Goes on where another sender of the process ends, which may still have rows to send."""
+        other.close()
+        if other.flush(EXIT_PATIENCE_S):
+            self.id, self.num_sent_iterations, self._sent_videos = self._known()
+
     def take_row(self, row: Mapping[str, Any]) -> None:
         """Sends a row, unless it was sent before."""
         iteration = iteration_of(row)
@@ -174,7 +181,9 @@ class ServiceSender:
     """Hands the rows of one run to a service, on a thread, in their order; never waits.
 
     A file says which run of the service it is and up to which iteration it has rows. So a resumed
-    run goes on with it, sends what is missing at its end, and sends nothing twice.
+    run goes on with it, sends what is missing at its end, and sends nothing twice. In one process,
+    the run of the service is open once: the sender that had it ends it before the next one opens it
+    (a service that has it open twice may lose rows, or make two runs of it).
 
     Args:
         service: it may hang and fail.
@@ -240,8 +249,9 @@ class ServiceSender:
 
     def close(self) -> None:
         """Has the run of the service ended when all rows are sent; a further row opens it again."""
-        if self._run is not None:
-            self._submit(self._run.close, has_limit=False)
+        run = self._run
+        if run is not None:
+            self._submit(run.close, has_limit=False)
 
     def _begun(self, facts: Mapping[str, Any]) -> _ServiceRun:
         self._run = _ServiceRun(
@@ -255,6 +265,9 @@ class ServiceSender:
         if self._writer is None:
             name = f"{type(self._service).__name__} ({self._run.id})"
             self._writer = BackgroundWriter(_do, name=name, max_waiting=self._max_waiting)
+        other, _SENDERS[self._file] = _SENDERS.get(self._file), self
+        if other is not None and other is not self:
+            self._submit(partial(self._run.take_over_from, other), has_limit=False)
         return self._run
 
     def _submit(self, action: Callable[[], object], *, has_limit: bool = True) -> None:
@@ -275,6 +288,10 @@ class ServiceSender:
             self._run.close()
         except Exception as error:  # noqa: BLE001 - of any service; training is over
             _LOGGER.warning("%s did not end its run: %r", type(self._service).__name__, error)
+
+
+_SENDERS: Final[WeakValueDictionary[Path, ServiceSender]] = WeakValueDictionary()
+"""The one of this process that began last, for each file."""
 
 
 def _do(action: Callable[[], object]) -> None:

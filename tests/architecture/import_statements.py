@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tests.architecture.source_tree import Function, Module, SourceTree
+from tests.architecture.source_tree import Function, Module, SourceTree, statements
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def all_imports(tree: SourceTree) -> Iterator[Import]:
 def _imports_below(
     node: ast.AST, place: Import, module: Module, tree: SourceTree
 ) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         inside = place
         if isinstance(child, Function):
             inside = replace(place, function=child.name)

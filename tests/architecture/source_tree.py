@@ -83,8 +83,13 @@ def functions(module: Module) -> Iterator[tuple[str, Function]]:
     yield from _functions_below(module.tree, module.name)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands directly in a node, without expressions: most nodes are theirs."""
+    return (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+
+
 def _functions_below(node: ast.AST, name: str) -> Iterator[tuple[str, Function]]:
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         if isinstance(child, Function):
             yield f"{name}.{child.name}", child
             yield from _functions_below(child, f"{name}.{child.name}")

@@ -26,6 +26,8 @@ FORBIDDEN_NAMES: Final = frozenset(
 )
 PUT_OFF: Final = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
+SHORTENED: Final = re.compile(r"\bditto\b|\b(Args|Attributes|Returns|Raises): +\S")
+
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -61,6 +63,20 @@ def missing_docstrings(tree: SourceTree) -> Problems:
     return problems
 
 
+def shortened_docstrings(tree: SourceTree) -> Problems:
+    """Docstrings that point to the line above, or that have a list within a line."""
+    problems: Problems = {}
+    for module in tree.values():
+        for node in ast.walk(module.tree):
+            text = ast.get_docstring(node) if isinstance(node, Documented) else None
+            found = SHORTENED.search(text or "")
+            if isinstance(node, Documented) and found is not None:
+                name = getattr(node, "name", module.name)
+                place = f"{module.path.as_posix()}:{name}"
+                problems[place] = f"{place}: write it out, one entry a line: {found[0]!r}"
+    return problems
+
+
 def _public_names(node: Documented, name: str) -> Iterator[tuple[str, Documented]]:
     yield name, node
     if isinstance(node, Function):
@@ -92,6 +108,10 @@ def test_no_work_is_put_off() -> None:
 
 def test_every_public_name_has_a_docstring() -> None:
     expect_clean(missing_docstrings(project_tree()))
+
+
+def test_every_docstring_is_written_out() -> None:
+    expect_clean(shortened_docstrings(project_tree()))
 
 
 def test_no_test_folder_shadows_a_package() -> None:
@@ -140,3 +160,28 @@ class _Private:
         "trainer.a.function",
         "trainer.b",
     ]
+
+
+def test_shortened_docstrings_are_found(tmp_path: Path) -> None:
+    text = '''"""A module."""
+def whole(a, b):
+    """A function.
+
+    Args:
+        a: a number.
+        b: another one.
+    """
+def pointing(a, b):
+    """A function.
+
+    Args:
+        a: a number.
+        b: ditto.
+    """
+class A:
+    """A class."""
+    def __init__(self, a):
+        """Args: a: a number."""
+'''
+    tree = made_tree(tmp_path, {"trainer/a.py": text})
+    assert list(shortened_docstrings(tree)) == ["trainer/a.py:pointing", "trainer/a.py:__init__"]

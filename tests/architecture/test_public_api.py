@@ -327,7 +327,7 @@ def _imported_names(module: Module) -> set[str]:
     # What only the package itself needs is imported from a module that offers nothing to users.
     return {
         alias.asname or alias.name
-        for node in module.tree.body
+        for node in ast.walk(module.tree)
         if isinstance(node, ast.ImportFrom)
         and node.module
         not in {

@@ -4,13 +4,14 @@
 
 A wing is a feature that 0.1.0 did not have, as far as it has files of its own. The table says which
 files; the history says how new they are: the share of their lines (those that say something) that
-stood anywhere in 0.1.0. What wings cost inside of older files counts as older.
+stood anywhere in 0.1.0. What wings cost inside of older files counts as older. Other files that
+0.1.0 did not have are listed with the reason why they are no wing.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
 from types import MappingProxyType
 from typing import Final
@@ -26,7 +27,11 @@ SHORTEST_LINE: Final = 25
 WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "tuning": ("trainer/tune/*", "trainer/train.py", "trainer/cli/tuning_commands.py"),
-        "Ray": ("trainer/ray_engine/*", "trainer/ray_adapter.py"),
+        "Ray": (
+            "trainer/ray_adapter.py",
+            "trainer/ray_engine/*",
+            "trainer/runtime/machine_facts.py",
+        ),
         "several agents": (
             "trainer/agent_ids.py",
             "trainer/algorithms/module_changes.py",
@@ -78,7 +83,7 @@ WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "trainer/reports/*",
         ),
         "sampling ahead": ("trainer/algorithms/sample_ahead.py",),
-        "trackers": ("callbacks/ready_made/trackers.py",),
+        "trackers": ("callbacks/ready_made/tracker*.py",),
         "settings files, seeds side by side": (
             "trainer/cli/seeds.py",
             "trainer/cli/settings_file.py",
@@ -87,6 +92,76 @@ WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 
+NEW_FILES_OF_WHAT_WAS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "several files of 0.1.0 were made one that holds a whole concept": (
+            "callbacks/ready_made/progress.py",
+            "callbacks/ready_made/recorders.py",
+            "callbacks/ready_made/result_files.py",
+            "callbacks/ready_made/result_loggers.py",
+            "callbacks/ready_made/saving.py",
+            "callbacks/ready_made/stopping.py",
+            "checkpoints/components.py",
+            "trainer/actors/*",
+            "trainer/algorithms/checkpointing.py",
+            "trainer/algorithms/dqn/dqn.py",
+            "trainer/algorithms/on_and_off_policy.py",
+            "trainer/algorithms/pg/pg.py",
+            "trainer/algorithms/ppo/ppo.py",
+            "trainer/algorithms/sac/sac.py",
+            "trainer/algorithms/training_iteration.py",
+            "trainer/config/settings.py",
+            "trainer/connectors/encoding.py",
+            "trainer/env_runners/messages.py",
+            "trainer/env_runners/playing_env_runner.py",
+            "trainer/env_runners/single_agent_player.py",
+            "trainer/env_runners/worker_service.py",
+            "trainer/envs/tasks.py",
+            "trainer/evaluation/evaluations.py",
+            "trainer/exploration/intrinsic_rewards.py",
+            "trainer/exploration/strategies.py",
+            "trainer/rllib_names/algorithm.py",
+            "trainer/rllib_names/config.py",
+            "trainer/rllib_names/episodes.py",
+            "trainer/rllib_names/metrics.py",
+            "trainer/rllib_names/runners.py",
+            "trainer/runner_group/*",
+            "trainer/runtime/local_engine.py",
+            "trainer/runtime/signals.py",
+            "trainer/runtime/threads.py",
+            "trainer/runtime/worker.py",
+            "trainer/testing/checks.py",
+            "trainer/testing/envs.py",
+            "trainer/testing/processes.py",
+        ),
+        "one piece of code for what several files of 0.1.0 each did in their own way": (
+            "checkpoints/arguments.py",
+            "checkpoints/nearest_names.py",
+            "checkpoints/trees.py",
+            "trainer/cli/named_code.py",
+            "trainer/cli/output.py",
+            "trainer/runtime/private_folder.py",
+        ),
+        "taken out of a larger file of 0.1.0, or moved to another room": (
+            "checkpoints/sibling_packages.py",
+            "trainer/config/section_methods.py",
+            "trainer/importing.py",
+            "trainer/old_names.py",
+            "trainer/rllib_names/installing.py",
+            "trainer/runtime/run_lock.py",
+        ),
+        "checkpoints of 0.1.0 name modules that have moved since": ("checkpoints/moved_names.py",),
+        "the interface between sampling and processes, which 0.1.0 had without a name": (
+            "trainer/runtime/engine.py",
+        ),
+        "more of RLlib's old names, for scripts that 0.1.0 served": (
+            "trainer/replay/batch_buffer.py",
+            "trainer/rllib_names/modules.py",
+        ),
+    }
+)
+"""Files that 0.1.0 did not have and that are no wing: why they count as what it had."""
+
 
 def wing_of(path: str) -> str | None:
     """The wing that a file belongs to; None for what 0.1.0 had."""
@@ -94,6 +169,39 @@ def wing_of(path: str) -> str | None:
         if any(fnmatch(path, pattern) for pattern in patterns):
             return wing
     return None
+
+
+def unplaced_files(paths: Collection[str], base: Collection[str]) -> list[str]:
+    """Those that neither 0.1.0 had, nor a wing, nor the list of reasons names.
+
+    Args:
+        paths: of today's files.
+        base: those of 0.1.0.
+    """
+    known = [one for group in NEW_FILES_OF_WHAT_WAS_THERE.values() for one in group]
+    return [
+        path
+        for path in paths
+        if path not in base
+        and wing_of(path) is None
+        and not any(fnmatch(path, pattern) for pattern in known)
+    ]
+
+
+def has_history() -> bool:
+    """Whether the commit of 0.1.0 is here; a copy without the history does not have it."""
+    command = ["git", "cat-file", "-e", f"{BASE}^{{commit}}"]
+    try:
+        return subprocess.run(command, cwd=PROJECT, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False  # no git
+
+
+def files_of_base() -> set[str]:
+    """The paths of all source files of 0.1.0."""
+    command = ["git", "ls-tree", "-r", "--name-only", BASE, "--", *PACKAGES]
+    found = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True)
+    return {path for path in found.stdout.decode().splitlines() if path.endswith(".py")}
 
 
 def source_files() -> dict[str, str]:

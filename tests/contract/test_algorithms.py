@@ -2,7 +2,8 @@
 
 The promise, as properties: the same seed gives the same bytes; another seed does not; a restored
 run and a new process go on with them; neither where envs are stepped nor kills nor iterations that
-fail change any. Negative controls: what is forgotten of a state shows.
+fail change any. The negative control, that what is forgotten of a state shows, is in
+`test_components`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,23 @@ MORE: Final[Mapping[str, Run]] = {
             "evaluation_num_env_runners": 1,
             "evaluation_parallel_to_training": True,
             "evaluation_duration": 3,
+        },
+    ),
+    "PPO, samples ahead": Run(
+        Cell("PPO", "own np_random", 0),
+        {"sample_ahead": True, "observation_filter": "MeanStdFilter", "normalize_rewards": True},
+    ),
+    "PPO, memory, whole episodes ahead": Run(
+        Cell("PPO", "CartPole", 0),
+        {
+            "sample_ahead": True,
+            "batch_mode": "complete_episodes",
+            "model": {
+                "fcnet_hiddens": [4],
+                "use_lstm": True,
+                "lstm_cell_size": 4,
+                "max_seq_len": 5,
+            },
         },
     ),
     "PG, whole episodes": Run(Cell("PG", "CartPole", 0), {"batch_mode": "complete_episodes"}),
@@ -168,6 +186,7 @@ def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
         "connectors",
         "replay_buffer",
         "exploration",
+        "sample_ahead",
         "env_runners/slots",
     )
     return {name: digest for name, digest in found.items() if name.startswith(parts)}

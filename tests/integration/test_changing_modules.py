@@ -583,6 +583,66 @@ def test_what_a_run_changed_stays_when_settings_name_a_new_module(
         assert other.module_ids == ("extra", "first", "main")
 
 
+def _renamed(name: str, *more: str) -> PPOConfig:
+    """The config of the league, whose learner has another id; it may be named as well."""
+    mapping = {"a": name, 3: name, "late": "first"}
+    policies = {name, "first", *more}
+    return (
+        config(0, 2)
+        .callbacks(None)
+        .multi_agent(policies=policies, policy_mapping_fn=mapping, policies_to_train=[name])
+    )
+
+
+@pytest.mark.parametrize("function", [False, True])
+def test_a_misspelt_module_is_refused_and_nothing_is_changed(
+    algo: Algorithm, tmp_path: Path, function: bool
+) -> None:
+    algo.train()
+    if function:  # the run changed its modules, but its mapping is code, so the script's holds
+        algo.set_policy_mapping_fn(lambda agent_id, episode: "main")
+    algo.save_to_path(tmp_path / "c")
+    made = _renamed("mian")
+    if function:
+        made.multi_agent(policy_mapping_fn=lambda agent_id, episode: "mian")
+    with made.build_algo() as other:
+        before = everything(other)
+        with pytest.raises(
+            CheckpointMismatchError,
+            match=r"'mian', which the checkpoint does not have.* 'main'.*Nothing was changed",
+        ):
+            other.restore_from_path(tmp_path / "c")
+        assert everything(other) == before
+        assert other.module_ids == ("first", "mian")
+        other.train()
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "hint"),
+    [("mian", ["main"], " (did you mean 'main'?)"), ("pupil", [], "")],
+    ids=["both are named", "nothing is near"],
+)
+def test_a_new_module_is_told_by_a_warning_with_the_checkpoints_ids(
+    algo: Algorithm,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    more: list[str],
+    hint: str,
+) -> None:
+    algo.train()
+    algo.save_to_path(tmp_path / "c")
+    with _renamed(name, *more).build_algo() as other, caplog.at_level("WARNING", "trainer"):
+        fresh = _states(other, name)
+        other.restore_from_path(tmp_path / "c")
+        assert _states(other, name, "main") == [*fresh, *_states(algo, "main")]
+        other.restore_from_path(tmp_path / "c", component="learner/main", into=name)
+        assert encode(other.get_weights()[name]) == encode(algo.get_weights()["main"])
+    (text,) = [record.getMessage() for record in caplog.records if "untrained" in record.message]
+    assert f"modules '{name}'{hint}, which the settings name" in text
+    assert "It has 'first', 'main'." in text
+
+
 def test_a_run_with_one_module_goes_on_with_a_second_one(tmp_path: Path) -> None:
     one = config(0, 2).callbacks(None)
     one.multi_agent(policies=["main"], policy_mapping_fn=_to("main"), policies_to_train=None)

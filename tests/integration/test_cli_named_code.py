@@ -145,7 +145,13 @@ JSON: dict[str, Any] = {
         "run": "PPO",
         "env": "CartPole-v1",
         "stop": {"training_iteration": 2},
-        "config": {"num_env_runners": 0, "train_batch_size": 40, "minibatch_size": 20, "lr": 0.25},
+        "config": {
+            "num_env_runners": 0,
+            "train_batch_size": 40,
+            "minibatch_size": 20,
+            "num_epochs": 1,
+            "lr": 0.25,
+        },
     }
 }
 TOML = """
@@ -157,6 +163,7 @@ iterations = 2
 num_env_runners = 0
 train_batch_size = 40
 minibatch_size = 20
+num_epochs = 1
 lr = 0.25
 """
 YAML = """
@@ -168,12 +175,13 @@ config:
   num_env_runners: 0
   train_batch_size: 40
   minibatch_size: 20
+  num_epochs: 1
   lr: 25e-2  # a text, if it is read as YAML 1.1
 """
 PYTHON = """
 from trainer import PPOConfig
 config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-config.training(train_batch_size=40, minibatch_size=20, lr=0.25)
+config.training(train_batch_size=40, minibatch_size=20, num_epochs=1, lr=0.25)
 stop = {"training_iteration": 2}
 """
 

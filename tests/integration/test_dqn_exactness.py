@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,84 +48,6 @@ def config(num_env_runners: int = 0, **settings: Any) -> DQNConfig:
         .debugging(seed=11)
     )
     return made.update_from_dict(settings)
-
-
-# ---- negative controls
-
-
-def _forget_target(state: dict[str, Any]) -> None:
-    state["learner"]["target"] = state["learner"]["rl_module"]
-
-
-def _forget_target_time(state: dict[str, Any]) -> None:
-    state["learner"]["learner"]["last_target_update_ts"] = 0
-
-
-def _forget_optimizer(state: dict[str, Any]) -> None:
-    for moment in state["learner"]["optimizer"]["first_moment"].values():
-        moment[:] = 0
-
-
-def _forget_num_updates(state: dict[str, Any]) -> None:
-    state["learner"]["learner"]["num_updates"] = 0
-
-
-def _forget_priorities(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["priorities"][:] = 1.0
-
-
-def _forget_largest_priority(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["largest_priority"] *= 2.0
-
-
-def _forget_which_steps_follow(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["following"][:] = -1
-
-
-def _forget_running_episodes(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["running_episodes"] = []
-
-
-def _forget_where_the_buffer_stands(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["num_added"] += 1
-
-
-def _forget_owed_rows(state: dict[str, Any]) -> None:
-    state["counters"]["num_rows_owed"] += 8.0
-
-
-@pytest.mark.parametrize(
-    "forget",
-    [
-        _forget_target,
-        _forget_target_time,
-        _forget_optimizer,
-        _forget_num_updates,
-        _forget_priorities,
-        _forget_largest_priority,
-        _forget_which_steps_follow,
-        _forget_running_episodes,
-        _forget_where_the_buffer_stands,
-        _forget_owed_rows,
-    ],
-)
-def test_every_part_of_the_state_is_needed(forget: Callable[[dict[str, Any]], None]) -> None:
-    def after_two_more(algo: DQN, state: dict[str, Any]) -> bytes:
-        algo.set_state(state)
-        run(algo, 2)
-        return encode(algo.get_state()["learner"]["rl_module"])
-
-    with config(target_network_update_freq=200).build_algo() as algo:
-        run(algo, 3)
-        state = encode(algo.get_state()["replay_buffer"])
-        assert algo.counters.num_rows_owed > 0
-        whole = algo.get_state()
-        run(algo, 2)
-        expected = encode(algo.get_state()["learner"]["rl_module"])
-        assert after_two_more(algo, whole) == expected
-        assert encode(whole["replay_buffer"]) == state, "the state shares arrays with the buffer"
-        forget(whole)
-        assert after_two_more(algo, whole) != expected
 
 
 # ---- leaving the buffer out of checkpoints

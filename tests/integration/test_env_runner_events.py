@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from callbacks import EVENTS, RLlibCallback
+from checkpoints import encode
 from trainer import PPOConfig, SingleAgentEpisode
 from trainer.testing.envs import CountdownEnv
 
@@ -175,6 +176,24 @@ def test_the_end_of_an_episode_shows_all_of_it_over_cut_chunks(num_env_runners: 
     assert results[-1]["env_runners/episode_return_mean"] == 12.0
     assert results[-1]["env_runners/episode_len_mean"] == 12.0
     assert results[-1]["env_runners/num_episodes_lifetime"] == 4
+
+
+@pytest.mark.parametrize("and_back", [False, True])
+def test_a_callback_may_turn_a_running_episode_into_arrays(and_back: bool) -> None:
+    def to_arrays(episode: Any, **_: Any) -> None:
+        if episode.t % 5 == 2:
+            episode.to_numpy()
+        if and_back and episode.t % 5 == 3:
+            episode.to_lists()
+
+    learnt = []
+    for listener in (to_arrays, lambda episode, **_: None):
+        made = config(0, train_batch_size=20, minibatch_size=10)
+        with made.callbacks(on_episode_step=listener).build_algo() as algo:
+            results = [algo.train() for _ in range(3)]
+            assert results[-1]["env_runners"]["num_env_steps_sampled_lifetime"] == 60
+            learnt.append(encode(algo.get_weights()))
+    assert learnt[0] == learnt[1]
 
 
 @pytest.mark.process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -105,64 +104,3 @@ def test_no_runner_and_one_runner_give_the_same_results() -> None:
         with config(num_env_runners).build_algo() as algo:
             outcomes.append((run(algo, 4), fingerprint(algo)))
     assert outcomes[0] == outcomes[1]
-
-
-def _forget_optimizer(state: dict[str, Any]) -> None:
-    for moment in state["learner"]["optimizer"]["first_moment"].values():
-        moment[:] = 0
-
-
-def _forget_episodes(state: dict[str, Any]) -> None:
-    for slot in state["env_runners"]["slots"]:
-        slot.update(env_seed=None, actions=[], observation=None, episode=None)
-
-
-def _forget_episode_numbers(state: dict[str, Any]) -> None:
-    for slot in state["env_runners"]["slots"]:
-        slot["episode_number"] += 1
-
-
-def _forget_num_updates(state: dict[str, Any]) -> None:
-    state["learner"]["learner"]["num_updates"] = 0
-
-
-def _forget_counters(state: dict[str, Any]) -> None:
-    state["counters"]["num_env_steps_sampled"] = 0
-
-
-def _forget_kl(state: dict[str, Any]) -> None:
-    state["learner"]["learner"]["kl_coeff"] *= 1.5
-
-
-def _change_seed(state: dict[str, Any]) -> None:
-    state["config"]["root_seed"] += 1
-
-
-@pytest.mark.parametrize(
-    "forget",
-    [
-        _forget_optimizer,
-        _forget_episodes,
-        _forget_episode_numbers,
-        _forget_num_updates,
-        _forget_counters,
-        _forget_kl,
-        _change_seed,
-    ],
-)
-def test_every_part_of_the_state_is_needed(forget: Callable[[dict[str, Any]], None]) -> None:
-    # Negative controls: whatever is forgotten, the learnt weights come out differently.
-    with config(0).build_algo() as algo:
-        run(algo, 3)
-        state = algo.get_state()
-        run(algo, 2)
-        expected = learnt(algo)
-        algo.set_state(state)
-        run(algo, 2)
-        assert learnt(algo) == expected
-        algo.set_state(state)
-        damaged = algo.get_state()
-        forget(damaged)
-        algo.set_state(damaged)
-        run(algo, 2)
-        assert learnt(algo) != expected

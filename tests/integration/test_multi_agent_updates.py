@@ -12,7 +12,7 @@ from gymnasium import spaces
 from callbacks import CallbackError
 from checkpoints import encode
 from tests.multi_agent_runs import gaps, told, whole_state
-from tests.multi_agent_scripts import G4, G7, G8, G12, G13
+from tests.multi_agent_scripts import G4, G7, G8, G12, G13, step
 from trainer import DQNConfig, PPOConfig
 from trainer.envs import MultiAgentEnv
 from trainer.errors import ModuleError
@@ -211,12 +211,27 @@ def test_of_rows_is_what_a_hand_computes() -> None:
     assert of_rows([1.0, 1.0], is_terminated=True) == [-98.1, -99.0]
 
 
+TURNS = AgentScript(
+    ("A", "B"),
+    [
+        step({"A": 0}),
+        step({"B": 20}),
+        step({"A": 1}),
+        step({"B": 21}),
+        step({"A": 2}),
+        step({}, {"A": 1.0, "B": -1.0}, terminated="*"),
+    ],
+)
+"""A game in turns that A wins with its third move; B loses after its second one, when it waits."""
+
+
 ENDS: dict[str, tuple[AgentScript, list[float], str, list[float], str]] = {
     # script; rewards and end of A; of B: U is bootstrapped from the last own observation
     "G7": (G7, [1.0, 1.0], "U", [1.0, 1.0], "U"),
     "G8": (G8, [1.0], "T", [1.0, 1.0], "U"),
     "G12": (G12, [1.0, 1.0, 1.0], "U", [0.75], "U"),
     "G13": (G13, [1.0, 1.0, 1.0], "T", [0.75], "T"),
+    "turns": (TURNS, [0.0, 0.0, 1.0], "T", [0.0, -1.0], "T"),
 }
 
 

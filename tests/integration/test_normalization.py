@@ -89,21 +89,6 @@ def train(algo: Algorithm, iterations: int = 3) -> bytes:
 # ---- exactness
 
 
-def test_forgotten_statistics_would_show() -> None:
-    # Negative control of the test above.
-    with config().build_algo() as algo:
-        train(algo)
-        state = algo.get_state()
-        expected = train(algo, 1)
-        algo.set_state(state)
-        assert train(algo, 1) == expected
-        algo.set_state(state)
-        damaged = algo.get_state()
-        damaged["connectors"]["observations"]["mean"] *= 1.1
-        algo.set_state(damaged)
-        assert train(algo, 1) != expected
-
-
 def test_an_iteration_that_fails_leaves_the_statistics_as_they_were() -> None:
     is_failing = False
 

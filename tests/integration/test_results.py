@@ -187,6 +187,7 @@ def test_counts_are_exact_and_lifetimes_grow() -> None:
 def test_an_iteration_lasts_until_enough_was_sampled_and_trained() -> None:
     with config(min_sample_timesteps_per_iteration=100).build_algo() as algo:
         result = algo.train()
+        assert algo.counters.num_training_steps == 3
     assert result["num_training_step_calls_per_iteration"] == 3
     assert result["env_runners/num_env_steps_sampled"] == 120
     with config(min_train_timesteps_per_iteration=41).build_algo() as algo:

@@ -1,4 +1,4 @@
-"""20 iterations against 10, a checkpoint, a new process and 10: the same bytes everywhere.
+"""Some iterations, a checkpoint, a new process and as many again: the same bytes everywhere.
 
 The whole table is slow; a sample of it, with every algorithm, env and number of runners, is not.
 """
@@ -102,7 +102,7 @@ def expected_and_resumed(
 
 
 def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
-    for cell, expected, resumed in expected_and_resumed(SAMPLE, tmp_path):
+    for cell, expected, resumed in expected_and_resumed(SAMPLE, tmp_path, 4):
         assert different(expected, resumed) == [], cell.name
 
 

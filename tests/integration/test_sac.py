@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from checkpoints import encode
-from tests.integration.test_exactness import fingerprint, run
-from trainer import SAC, ModuleError, RLlibCallback, SACConfig, UnsupportedSpaceError
+from tests.integration.test_exactness import fingerprint
+from trainer import ModuleError, RLlibCallback, SACConfig, UnsupportedSpaceError
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 NUM_SLOTS = 4
@@ -166,59 +164,3 @@ def test_a_reward_that_cannot_be_learnt_from_is_named_and_undone() -> None:
         with pytest.raises(ModuleError, match="not finite"):
             algo.train()
         assert fingerprint(algo) == before
-
-
-# ---- negative controls; the same bytes: `tests/contract/test_algorithms.py`
-
-
-def _forget_target(state: dict[str, Any]) -> None:
-    online = state["learner"]["rl_module"]
-    state["learner"]["target"] = {name: online[name] for name in state["learner"]["target"]}
-
-
-def _forget_log_alpha(state: dict[str, Any]) -> None:
-    state["learner"]["rl_module"]["log_alpha"][:] = 0.0
-
-
-def _forget_optimizer(state: dict[str, Any]) -> None:
-    for moment in state["learner"]["optimizer"]["first_moment"].values():
-        moment[:] = 0
-
-
-def _forget_moments_of_the_temperature(state: dict[str, Any]) -> None:
-    state["learner"]["optimizer"]["first_moment"]["log_alpha"][:] = 0.0
-
-
-def _forget_num_updates(state: dict[str, Any]) -> None:
-    state["learner"]["learner"]["num_updates"] = 0
-
-
-def _forget_priorities(state: dict[str, Any]) -> None:
-    state["replay_buffer"]["priorities"][:] = 1.0
-
-
-@pytest.mark.parametrize(
-    "forget",
-    [
-        _forget_target,
-        _forget_log_alpha,
-        _forget_optimizer,
-        _forget_moments_of_the_temperature,
-        _forget_num_updates,
-        _forget_priorities,
-    ],
-)
-def test_every_part_of_the_state_is_needed(forget: Callable[[dict[str, Any]], None]) -> None:
-    def after_one_more(algo: SAC, state: dict[str, Any]) -> bytes:
-        algo.set_state(state)
-        run(algo, 1)
-        return encode(algo.get_state()["learner"]["rl_module"])
-
-    with config().build_algo() as algo:
-        run(algo, 2)
-        whole = algo.get_state()
-        run(algo, 1)
-        expected = encode(algo.get_state()["learner"]["rl_module"])
-        assert after_one_more(algo, whole) == expected
-        forget(whole)
-        assert after_one_more(algo, whole) != expected

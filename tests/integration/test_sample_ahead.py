@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from tests.integration.test_scripted_engine import (
     random_script,
 )
 from tests.integration.test_scripted_engine import trained as trained_on
-from trainer import Algorithm, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import Algorithm, CallbackError, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer.algorithms import building
 from trainer.algorithms.ppo.ppo import PPO
 from trainer.metrics import comparable
-from trainer.testing import FakeEngine
+from trainer.testing import FakeEngine, ScriptedFault
 from trainer.testing.envs import TaskCountdownEnv
 from trainer.testing.processes import wait_until
 
@@ -270,6 +272,79 @@ def test_random_faults_of_runners_that_play_ahead_change_no_bytes(seeds: range) 
         expect_equal(trained_on(FakeEngine(*random_script(seed)), made), undisturbed)
 
 
+class FailsAhead(RLlibCallback):
+    """Fails in the second sample of the first runner, while that is armed."""
+
+    is_armed = True
+
+    def __init__(self) -> None:
+        self.num_samples = 0
+
+    def on_sample_end(self, *, env_runner: Any, **_: Any) -> None:
+        self.num_samples += 1
+        if self.is_armed and self.num_samples == 2 and env_runner.worker_index == 1:
+            raise RuntimeError("on purpose")
+
+
+@contextmanager
+def that_fails_ahead(
+    monkeypatch: pytest.MonkeyPatch, *faults: ScriptedFault
+) -> Iterator[tuple[Algorithm, list[int]]]:
+    """An algorithm whose next sample failed and is dropped, and who is told as recreated."""
+    told: list[int] = []
+    made = config_of(2).training(sample_ahead=True)
+    made.callbacks(
+        FailsAhead,
+        on_env_runners_recreated=lambda env_runner_indices, **_: told.extend(env_runner_indices),
+    )
+    engine = FakeEngine(*faults)
+    monkeypatch.setattr(building, "make_engine", lambda _: engine)
+    monkeypatch.setattr(FailsAhead, "is_armed", True)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.env_runner_group.foreach_env_runner(lambda runner: None)
+        assert len(engine.struck) == len(faults)
+        yield algo, told
+
+
+def test_faults_of_a_request_ahead_that_fails_are_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Call 0 is the start. The second one was made anew and plays again when the first one fails.
+    faults = [
+        ScriptedFault("die", place="env runner 2", call=2),
+        ScriptedFault("delay", place="env runner 1", call=2, at_sign=3, seconds=10.0),
+    ]
+    with that_fails_ahead(monkeypatch, *faults) as (algo, told):
+        FailsAhead.is_armed = False
+        result = algo.train()
+    assert result["fault_tolerance/num_remote_worker_restarts"] == 1
+    assert result["fault_tolerance/num_samples_dropped"] == 1
+    assert result["fault_tolerance/repair_time_s"] > 0
+    assert told == [2]
+    assert caplog.text.count("An env runner failed while it sampled ahead") == 1
+    assert "on purpose" in caplog.text
+
+
+def test_what_fails_ahead_is_raised_when_it_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with that_fails_ahead(monkeypatch) as (algo, _), pytest.raises(CallbackError, match="purpose"):
+        algo.train()
+
+
+@pytest.mark.parametrize("slow", ["env runner 1", "env runner 2"])
+def test_who_is_told_as_recreated_does_not_depend_on_who_was_still_busy(
+    slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delay = ScriptedFault("delay", place=slow, call=2, at_sign=3, seconds=10.0)
+    with that_fails_ahead(monkeypatch, delay) as (algo, told):
+        FailsAhead.is_armed = False
+        result = algo.train()
+    assert told == []
+    assert result["fault_tolerance/num_remote_worker_restarts"] == 0
+
+
 @pytest.mark.process
 def test_modules_that_are_added_act_at_once(tmp_path: Path) -> None:
     """A league adds copies of the module that learns: its next sample is played with the newest."""
@@ -352,19 +427,45 @@ def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
         assert learnt(algo) != expected
 
 
+def restored_by_path(algo: Algorithm, source: Algorithm, folder: Path) -> None:
+    algo.restore_from_path(source.save_to_path(folder / "checkpoint"))
+
+
+def restored_by_state(algo: Algorithm, source: Algorithm, _: Path) -> None:
+    algo.set_state(source.get_state())
+
+
+@pytest.mark.parametrize("restore", [restored_by_path, restored_by_state])
 @pytest.mark.parametrize("is_ahead", [True, False])
-def test_checkpoints_are_restored_with_the_other_setting(is_ahead: bool, tmp_path: Path) -> None:
-    with config(sample_ahead=is_ahead).build_algo() as algo:
+def test_states_are_taken_with_the_other_setting(
+    is_ahead: bool, restore: Callable[[Algorithm, Algorithm, Path], None], tmp_path: Path
+) -> None:
+    other = config(sample_ahead=not is_ahead, seed=4)
+    with config(sample_ahead=is_ahead).build_algo() as source, other.build_algo() as algo:
+        trained(source, 2)
+        trained(algo, 3)  # what acts in it now has nothing to do with the source
+        restore(algo, source, tmp_path)
+        assert encode(algo.get_weights()) == encode(source.get_weights())
+        assert algo.env_runner is not None
+        newest = source.learner.module.get_state(inference_only=True)
+        assert encode(algo.env_runner.module.get_state()) == encode(newest)
+        assert not algo.get_state().get("sample_ahead")
         trained(algo, 2)
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        weights = algo.get_weights()
-    given: dict[str, Any] = {"callbacks": Remembering, "sample_ahead": not is_ahead}
-    with Algorithm.from_checkpoint(path, **given) as restored:
-        assert restored.env_runner is not None
-        assert restored.env_runner.weights_version == 2
-        assert encode(restored.get_weights()) == encode(weights)
-        restored.train()
-        assert restored.env_runner.weights_version == (3 if is_ahead else 2)
+        with other.build_algo() as fresh:
+            restore(fresh, source, tmp_path)
+            fresh.train()
+            assert fresh.env_runner is not None
+            assert fresh.env_runner.weights_version == (3 if is_ahead else 2)
+            fresh.train()
+            assert learnt(algo) == learnt(fresh)
+
+
+def test_a_part_of_a_state_leaves_what_acts() -> None:
+    with config().build_algo() as algo:
+        trained(algo, 2)
+        acting = encode(algo.get_state()["sample_ahead"])
+        algo.set_state({"learner": algo.get_state()["learner"]})
+        assert encode(algo.get_state()["sample_ahead"]) == acting
 
 
 def test_new_weights_act_in_the_sample_after_the_next() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 from callbacks.chain import RESULT_PHASES, ResultPhases
@@ -35,7 +37,78 @@ def test_a_function_that_another_one_adds_comes_in_the_next_phase() -> None:
     waiting.add(_noting(calls, "saved last"), "save_last")
     waiting.add(_noting(calls, "reported"), "report")
     waiting.run(1)
-    assert calls == ["saved 1", "saved last 1", "third 1", "reported 1"]
+    assert calls == ["saved 1", "third 1", "saved last 1", "reported 1"]
+
+
+class Queue:
+    """What waited before there were phases: one queue, which grows while it is gone through."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[object], object]] = []
+
+    def add(self, function: Callable[[object], object]) -> None:
+        self._waiting.append(function)
+
+    def run(self, result: object) -> None:
+        for function in self._waiting:
+            function(result)
+
+
+Tree = Sequence["Tree"]
+"""A function: those that it adds, without a phase."""
+
+NUM_DEFERRALS: Mapping[str, int] = {"save": 1, "save_last": 2, "report": 3}
+"""How often each phase's ready-made callbacks added one another before there were phases."""
+
+
+def called(waiting: Queue | ResultPhases, given: Sequence[Tree | str]) -> list[str]:
+    """The names of functions in the order of the calls.
+
+    Args:
+        waiting: calls them.
+        given: what callbacks add, one entry each: a tree, or the phase that it is for.
+    """
+    calls: list[str] = []
+
+    def grown(name: str, tree: Tree) -> Callable[[object], None]:
+        def call(_: object) -> None:
+            calls.append(name)
+            for index, child in enumerate(tree):
+                waiting.add(grown(f"{name}.{index}", child))
+
+        return call
+
+    def deferred(name: str, times: int) -> Callable[[object], None]:
+        if not times:
+            return lambda _: calls.append(name)
+        return lambda _: waiting.add(deferred(name, times - 1))
+
+    for index, one in enumerate(given):
+        name = f"{index}"
+        if not isinstance(one, str):
+            waiting.add(grown(name, one))
+        elif isinstance(waiting, ResultPhases):
+            waiting.add(deferred(name, 0), one)
+        else:
+            waiting.add(deferred(name, NUM_DEFERRALS[one]))
+    waiting.run(1)
+    return calls
+
+
+def test_without_a_phase_all_is_in_the_order_of_a_single_queue() -> None:
+    twice: Tree = [[[]]]
+    before_and_after = called(ResultPhases(), [twice, "save", twice])
+    assert before_and_after == ["0", "2", "0.0", "1", "2.0", "0.0.0", "2.0.0"]
+    rng = np.random.default_rng(0)
+
+    def tree(depth: int) -> Tree:
+        return [tree(depth - 1) for _ in range(rng.integers(3))] if depth else []
+
+    for _ in range(100):
+        given = [
+            tree(5) if rng.random() < 0.6 else str(rng.choice([*NUM_DEFERRALS])) for _ in range(5)
+        ]
+        assert called(ResultPhases(), given) == called(Queue(), given), given
 
 
 def test_what_is_added_in_the_last_phase_still_runs() -> None:
@@ -50,6 +123,17 @@ def test_a_phase_that_does_not_exist_or_is_over_is_refused() -> None:
     waiting = ResultPhases()
     with pytest.raises(ValueError, match=r"'saving' does not exist; expected one of 'decide'"):
         waiting.add(print, "saving")
+    nothing: Any
+    for nothing in ("", [], False):
+        with pytest.raises(ValueError, match="does not exist"):
+            waiting.add(print, nothing)
     waiting.add(lambda _: waiting.add(print, "decide"), "save")
     with pytest.raises(ValueError, match=r"'decide' is over; expected one of 'save'"):
+        waiting.run(1)
+
+
+def test_no_phase_can_be_asked_for_when_all_are_over() -> None:
+    waiting = ResultPhases()
+    waiting.add(lambda _: waiting.add(lambda _: waiting.add(print, "report")), "report")
+    with pytest.raises(ValueError, match=r"'report' is over; .*all are over"):
         waiting.run(1)

@@ -38,3 +38,14 @@ def test_several_names_come_nearest_first_and_in_the_same_order_whatever_the_set
 def test_how_similar_a_name_has_to_be_can_be_chosen() -> None:
     assert nearest("num_envs", NAMES) == "num_env_runners"
     assert nearest("num_envs", NAMES, similarity=0.9) is None
+
+
+def test_names_that_differ_in_case_only_are_all_known_and_the_equal_case_comes_first() -> None:
+    names = ["LR", "lr", "Lr", "gamma"]
+    for name in names:
+        assert nearest(name, names) == name
+    assert nearest("GAMA", ["gamma", "GAMMA"]) == "GAMMA"
+    assert nearest("gama", ["gamma", "GAMMA"]) == "gamma"
+    assert set(nearest_names("lr", names, most=3)) == {"LR", "Lr", "lr"}
+    assert nearest_names("lr", names, most=2)[0] == "lr"
+    assert nearest_names("lr", ["lr", "lr"], most=2) == ["lr"]

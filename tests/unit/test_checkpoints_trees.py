@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections import namedtuple
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +22,39 @@ NAN = float("nan")
 class Plain:
     def __init__(self, size: int) -> None:
         self.size = size
+
+
+class Slotted:
+    __slots__ = ("__dict__", "hidden")
+
+    def __init__(self, hidden: int) -> None:
+        self.hidden = hidden
+
+
+class Reduced:
+    """Its state is not in its attributes, as `__reduce__` says."""
+
+    def __reduce__(self) -> Any:
+        return (Reduced, ())
+
+
+class Called(Plain):
+    def __call__(self) -> int:
+        return self.size
+
+    def other(self) -> int:
+        return -self.size
+
+
+CALLED = Called(1)
+
+
+def one(number: int = 1) -> int:
+    return number
+
+
+def other(number: int = 1) -> int:
+    return -number
 
 
 class Raising:
@@ -69,6 +105,26 @@ def test_leaves_come_with_their_paths() -> None:
         (Plain(1), Plain(1), True),
         (Plain(1), Plain(2), False),
         (Raising(), Raising(), False),
+        (one, one, True),
+        (one, other, False),
+        (lambda: 1, lambda: 2, False),
+        (Plain, Called, False),
+        (partial(one, 1, number=[2]), partial(one, 1, number=[2]), True),
+        (partial(one), partial(other), False),
+        (partial(one, 1), partial(one, 2), False),
+        (partial(one, number=1), partial(one, number=2), False),
+        (partial(one, number=1), one, False),
+        (Called(1), Called(1), True),
+        (Called(1), Called(2), False),
+        (CALLED.other, CALLED.other, True),
+        (CALLED.other, CALLED.__call__, False),
+        (CALLED.other, Called(2).other, False),
+        (ValueError("a"), ValueError("b"), False),
+        (threading.Lock(), threading.Lock(), False),
+        (Slotted(1), Slotted(2), False),
+        (Reduced(), Reduced(), False),
+        (np.sin, np.cos, False),
+        (threading, copy, False),
         (spaces.Discrete(2), spaces.Discrete(2), True),
         (spaces.Dict({"a": spaces.Discrete(2)}), {"a": spaces.Discrete(2)}, False),
         (None, 0, False),
@@ -77,3 +133,37 @@ def test_leaves_come_with_their_paths() -> None:
 def test_what_is_the_same(left: Any, right: Any, expected: bool) -> None:
     assert same(left, right) is expected
     assert same(right, left) is expected
+
+
+class Itself:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_contains_itself_is_compared_without_an_error() -> None:
+    left: list[Any] = []
+    right: list[Any] = []
+    left.append(left)
+    right.append(right)
+    for one_of_them, another in [(left, right), (Itself(), Itself())]:
+        assert same(one_of_them, one_of_them)
+        assert not same(one_of_them, another)
+        assert not same({"a": [one_of_them]}, {"a": [another]})
+
+
+def test_what_cannot_be_read_is_not_known_to_be_the_same() -> None:
+    class Unreadable:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("no")
+
+    assert not same(Unreadable(), Unreadable())
+    assert not same(np.zeros(1), Unreadable())
+
+
+def test_tensors_are_compared_like_arrays_whether_they_have_gradients_or_not() -> None:
+    torch = pytest.importorskip("torch")
+    ones, zeros = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    assert same(ones, torch.ones(2, requires_grad=True))
+    assert not same(ones, zeros)
+    assert not same(ones, None)
+    assert same(torch.ones(2), torch.ones(2))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from checkpoints.file_system import NoLocksError, lock_file, replacing, unlock_file
+from checkpoints.listing import DirectoryLock
 
 
 def test_the_old_content_is_there_until_all_of_the_new_is(tmp_path: Path) -> None:
@@ -62,3 +64,18 @@ def test_where_there_are_no_locks_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(NoLocksError, match="not supported"):
         lock_file(0)
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL])
+def test_what_means_no_locks_for_a_directory_is_an_error_for_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(OSError, match=os.strerror(code)) as caught:
+        lock_file(0)
+    assert not isinstance(caught.value, NoLocksError)
+    with DirectoryLock(tmp_path) as lock:
+        assert not lock.is_real

@@ -131,3 +131,15 @@ def test_where_files_cannot_be_locked_a_warning_says_so(
     with RunLock(tmp_path):
         pass
     assert "make sure that no other process trains there" in caplog.text
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL])
+def test_another_error_of_its_own_file_is_no_missing_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ConfigError, match=os.strerror(code)), RunLock(tmp_path):
+        pytest.fail("not locked")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -324,3 +325,24 @@ def test_added_settings_reach_each_subclass_once(monkeypatch: pytest.MonkeyPatch
     assert [each["height"].section for each in names] == ["size"] * 3
     assert names[0]["height"] is names[2]["height"]  # one object for all that change nothing
     assert names[0]["width"] is not names[1]["width"]
+
+
+def test_a_section_that_was_looked_at_shows_what_is_added_later() -> None:
+    class Whole(ConfigValues):
+        pass
+
+    class Own(Whole):
+        depth = Setting(4, number())
+
+        @section
+        def size(self, *, depth: Any = NotProvided) -> Own:
+            return self
+
+    def shown() -> list[str]:
+        return list(inspect.signature(Own.size).parameters)
+
+    assert shown() == ["self", "depth"]
+    config_values.add_sections(Whole, _Added)
+    assert shown() == ["self", "depth", "height"]
+    sized: Any = Own()
+    assert sized.size(height=5).height == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -46,6 +47,28 @@ def test_copy_shares_no_container() -> None:
     copied.model_config["fcnet_hiddens"].append(4)
     assert config == _busy_config()
     assert copied != config
+
+
+def _to_first(agent_id: Any, episode: Any, **_: Any) -> str:
+    return "first"
+
+
+def _to_second(agent_id: Any, episode: Any, **_: Any) -> str:
+    return "second"
+
+
+def test_configs_with_different_functions_are_different() -> None:
+    def config(function: Any) -> PPOConfig:
+        return PPOConfig().multi_agent(policy_mapping_fn=function)
+
+    assert config(_to_first) == config(_to_first) == config(_to_first).copy()
+    assert config(_to_first) != config(_to_second)
+    assert config(partial(_to_first, a=1)) == config(partial(_to_first, a=1))
+    assert config(partial(_to_first, a=1)) != config(partial(_to_first, a=2))
+    started, ended = (
+        PPOConfig().callbacks(on_episode_end=function) for function in (_to_first, _to_second)
+    )
+    assert started != ended
 
 
 def test_python_copies_are_copies() -> None:

@@ -107,6 +107,11 @@ def test_repeated_updates_reach_the_known_values(settings: dict[str, Any]) -> No
     np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
 
 
+def test_schedules_are_read_where_the_round_began() -> None:
+    metrics = update(learner(lr=[[0, 0.5], [1000, 0.1]]), chain(), at=500)
+    assert metrics["default_optimizer_learning_rate"] == pytest.approx(0.3)
+
+
 def test_priorities_reach_the_known_values_too() -> None:
     subject, buffer = learner(lr=[[0, 0.05], [1000, 0.002]]), chain(PrioritizedReplayBuffer(8))
     for round_ in range(100):
@@ -349,20 +354,6 @@ def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
     metrics = [update(one, buffer, 4, at=8) for one in (subject, other)]
     assert metrics[0] == metrics[1]
     assert weights_of(subject) == weights_of(other)
-
-
-@pytest.mark.parametrize("component", ["rl_module", "optimizer", "target", "learner"])
-def test_every_part_of_the_state_is_needed(component: str) -> None:
-    subject, fresh = learner(lr=0.1, target_network_update_freq=3), learner()
-    buffer = chain()
-    update(subject, buffer, 4, at=4)
-    state = subject.get_state()
-    state[component] = fresh.get_state()[component]
-    other = learner(lr=0.1, target_network_update_freq=3)
-    other.set_state(state)
-    update(subject, buffer, 4, at=6)
-    update(other, buffer, 4, at=6)
-    assert weights_of(subject) != weights_of(other)
 
 
 # ---- what listeners see and change

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import timeit
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,73 @@ def test_a_recorder_drops_what_its_steps_do_not_bring() -> None:
     record(successor, 1)
     successor.validate()
     assert (successor.lookback, len(successor)) == (0, 1)  # its look-back has no such output
+
+
+def _to_numpy_and_back(episode: SingleAgentEpisode) -> None:
+    episode.to_numpy()
+    episode.to_lists()
+
+
+def _append_next_chunk(episode: SingleAgentEpisode) -> None:
+    following = pickle.loads(pickle.dumps(episode)).cut()
+    following.add_env_step(
+        np.full(2, 8, np.float32), 1, 8.0, extra_model_outputs={OUTPUT: np.ones(3, np.float32)}
+    )
+    episode.concat_episode(following)
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+@pytest.mark.parametrize(
+    "change",
+    [
+        SingleAgentEpisode.to_numpy,
+        _to_numpy_and_back,
+        _append_next_chunk,
+        SingleAgentEpisode.drop_lookback,
+        lambda episode: to_numpy_together([episode]),
+    ],
+)
+def test_a_recorder_adds_to_its_episode_whatever_became_of_its_lists(
+    change: Callable[[SingleAgentEpisode], None], steps_before: int
+) -> None:
+    earlier = started()
+    record(earlier, 3)
+    episodes = [earlier.cut(1), pickle.loads(pickle.dumps(earlier)).cut(1)]
+    add = episodes[0].step_recorder(OUTPUT)
+
+    def add_plainly(seen: Any, action: Any, reward: Any, infos: Any, value: Any) -> None:
+        episodes[1].add_env_step(seen, action, reward, infos, extra_model_outputs={OUTPUT: value})
+
+    for episode, method in zip(episodes, (add, add_plainly), strict=True):
+        for step in range(steps_before + 3):
+            if step == steps_before:
+                change(episode)
+            method(np.full(2, step, np.float32), step % 2, step / 2, {}, np.ones(3, np.float32))
+        episode.validate()
+    assert as_bytes(episodes[0].to_numpy()) == as_bytes(episodes[1].to_numpy())
+
+
+def test_a_recorder_of_several_outputs_adds_to_arrays() -> None:
+    episode = started()
+    add = episode.step_recorder(OUTPUT, "logp")
+    add(np.ones(2, np.float32), 0, 1.0, {}, (np.ones(3, np.float32), -1.0))
+    episode.to_numpy()
+    for again in (add, episode.step_recorder(OUTPUT, "logp")):
+        again(np.ones(2, np.float32), 1, 2.0, {}, (np.zeros(3, np.float32), -2.0))
+    episode.validate()
+    assert episode.get_rewards().tolist() == [1.0, 2.0, 2.0]
+    assert episode.get_extra_model_outputs("logp").tolist() == [-1.0, -2.0, -2.0]
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_recorder_refuses_what_add_env_step_refuses(is_done: bool) -> None:
+    episode = started() if is_done else SingleAgentEpisode("e")
+    add = episode.step_recorder(OUTPUT)
+    if is_done:
+        episode.end(terminated=True, truncated=False)
+    with pytest.raises(EpisodeError, match="is done" if is_done else "was not reset"):
+        add(0, 0, 0.0, {}, 0)
+    assert (episode.t, len(episode.rewards)) == (0, 0)
 
 
 def mixed_episodes(shapes: list[tuple[int, bool, int]]) -> list[SingleAgentEpisode]:

@@ -233,3 +233,23 @@ def test_epsilon_is_told_and_comes_back() -> None:
     other = made({"type": "EpsilonGreedy", "epsilon_timesteps": 1000}, _FOUR)
     other.set_state(state)
     assert other.get_state() == state
+
+
+class PerRow(EpsilonGreedy):
+    """Its ε depends on more than the timestep."""
+
+    share = 0.0
+
+    def epsilon(self, timestep: int) -> float:
+        return self.share
+
+
+def test_a_subclass_whose_epsilon_changes_within_a_timestep_is_asked_each_time() -> None:
+    strategy = made({"type": PerRow}, _FOUR)
+    assert isinstance(strategy, PerRow)
+    choice = choice_for(strategy, same_rows(_VALUES, _ROWS))
+    for share in (0.0, 1.0):
+        strategy.share = share
+        actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=7)
+        expected = [share / 4, share / 4, 1 - share + share / 4, share / 4]
+        np.testing.assert_allclose(np.bincount(actions, minlength=4) / _ROWS, expected, atol=0.02)

@@ -791,3 +791,48 @@ def test_nothing_can_be_left_out_of_a_state() -> None:
         except (EpisodeError, EnvContractError):
             continue  # also a way to notice
     assert not unnoticed
+
+
+def _both(number: int) -> ScriptedStep:
+    return ScriptedStep({"A": number, "B": 20 + number}, {"A": 1.0, "B": 2.0}, {}, {}, {})
+
+
+def _conversions(episode: MultiAgentEpisode) -> None:
+    for own in episode.agent_episodes.values():
+        own.to_numpy()
+        own.to_lists()
+
+
+def _arrays(episode: MultiAgentEpisode) -> None:
+    for own in episode.agent_episodes.values():
+        own.to_numpy()
+
+
+def _next_chunk(episode: MultiAgentEpisode) -> None:
+    following = pickle.loads(pickle.dumps(episode)).cut(1)
+    play_step(following, _both(9))
+    episode.concat_episode(following)
+
+
+@pytest.mark.parametrize("again", [0, 1, 2])
+@pytest.mark.parametrize("change", [_conversions, _arrays, _next_chunk])
+def test_steps_stay_in_their_episode_when_its_lists_are_replaced(
+    change: Callable[[MultiAgentEpisode], None], again: int
+) -> None:
+    episode = started(AgentScript(("A", "B"), [_both(0)]))
+    for number in range(1, 4):
+        play_step(episode, _both(number))
+    change(episode)
+    for number in range(4, 4 + again):
+        play_step(episode, _both(number))
+    change(episode)
+    for number in range(6, 8):
+        play_step(episode, _both(number))
+    episode.validate()
+    added = 2 if change is _next_chunk else 0
+    assert episode.env_t == 5 + again + added
+    for agent, reward in (("A", 1.0), ("B", 2.0)):
+        own = episode.agent_episodes[agent]
+        assert plain(own.get_rewards()) == [reward] * episode.env_t
+        assert plain(own.get_actions()) == [5 + number for number in range(episode.env_t)]
+    assert plain(episode.agent_episodes["A"].get_observations(-1)) == 7

@@ -92,8 +92,8 @@ def test_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
     )
 
 
-def clipped(mode: str, limit: float | None) -> list[float]:
-    _, gradients = pair([3.0, 4.0, 12.0])
+def clipped(mode: str, limit: float | None, sign: float = 1.0) -> list[float]:
+    _, gradients = pair([sign * value for value in (3.0, 4.0, 12.0)])
     clipping = GradientClipping(gradients, limit=limit, mode=mode)
     norm = clipping.global_norm()
     assert norm == 13.0
@@ -104,6 +104,7 @@ def clipped(mode: str, limit: float | None) -> list[float]:
 
 def test_each_mode_clips_as_it_says() -> None:
     assert clipped("value", 3.5) == [3.0, 3.5, 3.5]
+    assert clipped("value", 3.5, sign=-1.0) == [-3.0, -3.5, -3.5]
     assert clipped("norm", 10.0) == [3.0, 4.0, 10.0]
     assert clipped("norm", 2.5) == pytest.approx([1.5, 2.0, 2.5])
     assert clipped("global_norm", 6.5) == pytest.approx([1.5, 2.0, 6.0])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -76,3 +78,25 @@ def test_what_the_program_froze_stays_frozen_and_is_counted_once(
 def test_pythons_collector_has_what_is_asked_of_it() -> None:
     for name in ("freeze", "unfreeze", "get_freeze_count"):
         assert callable(getattr(gc, name))
+
+
+def test_a_process_forked_inside_the_block_begins_outside_of_it() -> None:
+    """In a process of its own: here, other tests may have left threads."""
+    code = """
+import gc, os, warnings
+warnings.simplefilter("ignore")
+from trainer.runtime.threads import _Frozen, sparing_old_objects
+with sparing_old_objects():
+    child = os.fork()
+    if child == 0:
+        ok = not _Frozen.here and gc.get_freeze_count() == 0
+        with sparing_old_objects():
+            ok = ok and _Frozen.here and gc.get_freeze_count() > 0
+        ok = ok and not _Frozen.by_the_program and gc.get_freeze_count() == 0
+        os._exit(0 if ok else 1)
+    status = os.waitpid(child, 0)[1]
+    assert _Frozen.here and gc.get_freeze_count() > 0
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0

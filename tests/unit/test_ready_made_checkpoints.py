@@ -22,8 +22,10 @@ from callbacks import (
     EarlyStopping,
     NonFiniteGuard,
     PeriodicCheckpoint,
+    RLlibCallback,
     make_multi_callbacks,
 )
+from callbacks.ready_made.metric_values import RETURN
 from checkpoints import CheckpointWriteError, StateError, latest_checkpoint, read_checkpoint
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
@@ -42,6 +44,30 @@ def tell_loaded(algorithm: SteeredAlgorithm) -> None:
 def saved_state(path: Path, index: int) -> Any:
     """The state of the callback at this place, as a checkpoint holds it."""
     return read_checkpoint(path).components["callbacks"]["objects"][index]["state"]
+
+
+class ChangesLate(RLlibCallback):
+    """Changes by a function that another one gives, without a phase."""
+
+    def __init__(self) -> None:
+        self.num_changes = 0
+
+    def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+        algorithm.after_train_result(lambda _: algorithm.after_train_result(self._change))
+
+    def _change(self, _: Any) -> None:
+        self.num_changes += 1
+
+
+@pytest.mark.parametrize(("index", "num_changes"), [(0, 1), (1, 0)])
+def test_what_a_callback_before_it_changes_late_is_in_the_best_checkpoint(
+    index: int, num_changes: int, tmp_path: Path
+) -> None:
+    best = BestCheckpoint(tmp_path, metric=RETURN, mode="max")
+    callbacks = [ChangesLate, best] if index == 0 else [best, ChangesLate]
+    algorithm = SteeredAlgorithm(*callbacks)
+    algorithm.tell_returns([1.0])
+    assert saved_state(tmp_path / "000001", index) == {"num_changes": num_changes}
 
 
 # ---- periodic: when

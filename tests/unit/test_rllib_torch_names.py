@@ -63,8 +63,8 @@ class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
 
     @override(TorchRLModule)
     def setup(self) -> None:
-        self._encoder = nn.Sequential(nn.Linear(self.observation_space.shape[0], 16), nn.ReLU())  # type: ignore[index]
-        self._pi = nn.Linear(16, self.action_space.n)  # type: ignore[attr-defined]
+        self._encoder = nn.Sequential(nn.Linear(self.observation_space.shape[0], 16), nn.ReLU())
+        self._pi = nn.Linear(16, self.action_space.n)
         self._vf = nn.Linear(16, 1)
 
     @override(TorchRLModule)

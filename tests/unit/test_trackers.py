@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackConfigError, PeriodicCheckpoint, RLlibCallback, TrackerLogger
+from callbacks.ready_made import trackers
 from callbacks.ready_made.result_loggers import objects_beside
 from callbacks.ready_made.tracker_services import AimService, Artifact
 from callbacks.ready_made.trackers import ServiceSender, TrackedRows, numbers_of
@@ -133,6 +134,37 @@ def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(
     assert anew.sender.flush(10)
     assert sent(store) == [[100, 200, 300, 400, 500], [100]]
     assert (tmp_path / "t" / "rows.jsonl.1").exists()
+
+
+def test_a_sender_ends_the_run_of_the_service_before_another_one_opens_it(
+    store: Store, tmp_path: Path
+) -> None:
+    first = ServiceSender(Service(store), tmp_path / "run.json")
+    store.answers.clear()
+    for iteration in (1, 2):
+        first.send(row(iteration), FACTS, [])
+    again = ServiceSender(Service(store), tmp_path / "run.json")  # reads how far the first one is
+    again.send(row(3), FACTS, [row(1), row(2)])
+    store.answers.set()
+    assert again.flush(10)
+    assert sent(store) == [[100, 200, 300]]
+    assert store.events == ["open", "close", "open"]
+
+
+def test_a_sender_whose_service_hangs_holds_the_next_one_up_only_for_a_while(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trackers, "EXIT_PATIENCE_S", 0.05)
+    hanging = Store()
+    hanging.answers.clear()
+    first = ServiceSender(Service(hanging), tmp_path / "run.json")
+    first.send(row(1), FACTS, [])
+    again = ServiceSender(Service(store), tmp_path / "run.json")
+    again.send(row(2), FACTS, [])
+    assert again.flush(10)
+    assert sent(store) == [[200]]
+    hanging.answers.set()
+    assert first.flush(10)
 
 
 def test_what_a_service_missed_at_its_end_is_sent_when_the_run_is_resumed(

@@ -14,6 +14,7 @@ import pytest
 from trainer import tune
 from trainer.testing import wait_until
 from trainer.tune import service_loggers
+from trainer.tune.callbacks import CallbackCaller
 from trainer.tune.logger import (
     MLflowLoggerCallback,
     TrackioLoggerCallback,
@@ -69,6 +70,13 @@ def test_states_of_callbacks_go_on_with_a_restored_experiment(tmp_path: Path) ->
     run(tmp_path, second, num_samples=3)
     assert second.told[-1] == ("state", 6)
     assert second.count == 9
+
+
+def test_states_that_cannot_be_written_leave_what_was_there_and_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "callbacks.msgpack").mkdir()
+    with pytest.raises(OSError, match="callbacks"):
+        CallbackCaller([Counting()]).save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["callbacks.msgpack"]
 
 
 def test_a_callback_without_a_state_costs_no_file(tmp_path: Path) -> None:

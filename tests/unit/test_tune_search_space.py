@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,20 @@ def test_a_choice_may_hold_anything_and_takes_all_equally_often() -> None:
     values: list[Any] = [None, dict, [1, 2], "x"]
     counts = [sum(value is each for value in draws(choice(values), 4000)) for each in values]
     assert min(counts) > 900
+
+
+def test_a_choice_knows_functions_apart() -> None:
+    def first() -> int:
+        return 1
+
+    def second() -> int:
+        return 2
+
+    functions: list[Any] = [first, second, partial(first, 1), partial(first, 2), first.__call__]
+    for values in (functions, functions[::-1]):
+        assert [choice(values).index(each) for each in values] == list(range(len(values)))
+    assert choice([first]).index(second) is None
+    assert choice([first, second]) != choice([second, first])
 
 
 def test_domains_print_as_they_are_written_and_are_compared_by_value() -> None:

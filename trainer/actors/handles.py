@@ -62,7 +62,7 @@ from trainer.runtime.worker import refuse_while_unpacking
 # until it ends, and then notes its exit code where everyone who called it finds it.
 
 _LOGGER: Final = logging.getLogger(__name__)
-_PRELOADED: Final = ("numpy", "trainer.actors.process")
+_PRELOADED: Final = ("trainer.actors.process",)
 _NOTICE_TIMEOUT_S: Final = 2.0
 _KILL_TIMEOUT_S: Final = 5.0
 
@@ -599,9 +599,9 @@ class ActorHandle:
 
 
 @overload
-def remote(target: type, /) -> Any: ...
+def remote(target: type, /) -> ActorClass: ...
 @overload
-def remote(**options: Any) -> Callable[[type], Any]: ...
+def remote(**options: Any) -> Callable[[type], ActorClass]: ...
 def remote(target: Any = None, /, **options: Any) -> Any:
     """Makes a class an actor class: `@remote`, or `@remote(name=…)` with the options of all actors.
 

@@ -181,7 +181,6 @@ class Algorithm(Checkpointable, abc.ABC):
     _restored_component: str | None = None
     _restored_time_s: float
     _takes_checked_states: bool = False
-    _lacks_ahead: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -345,8 +344,8 @@ class Algorithm(Checkpointable, abc.ABC):
             new_should_module_be_updated: replaces `policies_to_train`; None keeps it. So the new
                 module learns if it is named there, or if all modules do.
             add_to_learners: must be True: all processes have the same modules.
-            add_to_env_runners: ditto.
-            add_to_eval_env_runners: ditto.
+            add_to_env_runners: must be True for the same reason.
+            add_to_eval_env_runners: must be True for the same reason.
 
         Returns:
             its spec, with both spaces.
@@ -674,8 +673,9 @@ class Algorithm(Checkpointable, abc.ABC):
         Args:
             function: called with what `train()` is about to return.
             phase: when: "decide", then "save", "save_last" (what is to remember the other saves),
-                and "report"; within a phase in the order given. None is "decide", or inside such a
-                function the phase after its own.
+                and "report"; within a phase in the order of the callbacks. None is "decide", or
+                inside such a function the phase after its own; after "report" there is always
+                one more.
 
         Raises:
             TrainerError: no `on_train_result` is running, `function` cannot be called, or the phase
@@ -767,8 +767,13 @@ class Algorithm(Checkpointable, abc.ABC):
         """Whether a module learns: `policies_to_train` names it, or all do.
 
         A function that says so is asked once per update; this is its newest answer.
+
+        Raises:
+            ModuleError: there is no such module.
         """
         now = self._modules.now
+        if module_id not in now.table.specs:
+            raise _no_module("is_trained", module_id, now.table.specs)
         if callable(now.trained) and module_id in self._learns:
             return self._learns[module_id]
         return now.should_learn(module_id)
@@ -785,8 +790,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _explored(self, sample: GroupSample, timestep: int) -> GroupSample:
         """Shows the sample to the exploration strategy, which may change rewards to learn from."""
-        if sample.episodes and len(self.explorations) == 1 and self.explorations.only.only_hears:
-            self.explorations.only.strategy.last_timestep = timestep
+        explorations = self.explorations
+        if sample.episodes and len(explorations) == 1 and explorations.only.ignores_samples:
+            explorations.only.strategy.last_timestep = timestep
             return sample
         before = self.explorations.map(lambda one: one.strategy.runner_state())
         explored: dict[ModuleId, Sequence[SingleAgentEpisode]] = {
@@ -857,11 +863,7 @@ class Algorithm(Checkpointable, abc.ABC):
         """
         learners = self.learners
         if module_id is not None and module_id not in learners:
-            raise ModuleError(
-                f"get_module({module_id!r:.80}): there is no such module"
-                f"{did_you_mean(module_id, learners, IN_BRACKETS)}; there is "
-                f"{', '.join(map(repr, learners))}. Name one of these."
-            )
+            raise _no_module("get_module", module_id, learners)
         learner = learners.only if module_id is None else learners[module_id]
         return cast("RLModule", learner.module)
 
@@ -1585,9 +1587,14 @@ class Algorithm(Checkpointable, abc.ABC):
         self._with_modules(self._modules_in(state), lambda: self._take_state(state))
 
     def _take_state(self, state: State) -> None:
+        is_whole = self._modules_in(state) is not None
+        if is_whole and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
+            state = {name: part for name, part in state.items() if name != SAMPLE_AHEAD}
         if not self._takes_checked_states:
             self._check_given(state)
         with signals_deferred():  # an interrupt leaves all of it, or none
+            if is_whole and SAMPLE_AHEAD not in state:  # of a run with sample_ahead=False
+                self._ahead.drop()
             super().set_state(state)
             self._send_weights()
         if ACTORS in state:
@@ -1625,8 +1632,7 @@ class Algorithm(Checkpointable, abc.ABC):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        self._lacks_ahead = SAMPLE_AHEAD in expected and SAMPLE_AHEAD not in found
-        may_differ = (ACTORS, SAMPLE_AHEAD)
+        may_differ = (ACTORS, SAMPLE_AHEAD)  # what follows: `_take_state`
         try:
             super()._check_components(
                 expected=[name for name in expected if name not in may_differ],
@@ -1640,8 +1646,6 @@ class Algorithm(Checkpointable, abc.ABC):
     def _on_restored(self) -> None:
         if not self._restores_all:
             return
-        if self._lacks_ahead:  # it was saved with sample_ahead=False
-            self.send_modules()
         self._iterations.clock.restore(self._restored_time_s)
         self._modules.complete()
         self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
@@ -1729,3 +1733,11 @@ class Algorithm(Checkpointable, abc.ABC):
 
 def _normalization_of(learner: Learner) -> Normalization:
     return learner.normalization
+
+
+def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> ModuleError:
+    return ModuleError(
+        f"{method}({module_id!r:.80}): there is no such module"
+        f"{did_you_mean(module_id, known, IN_BRACKETS)}; there is "
+        f"{', '.join(map(repr, known))}. Name one of these."
+    )

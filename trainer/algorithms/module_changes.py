@@ -21,7 +21,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -52,6 +52,9 @@ from trainer.seeding import Role
 from trainer.types import ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+_SIMILARITY_OF_MISSPELT: Final = 0.75
+"""How similar a new module's id and a forsaken one's are if one is taken for the other."""
 
 MODULES: Final = "modules"
 """The component of a checkpoint that says which modules there are."""
@@ -643,13 +646,16 @@ class ModuleChanges:
         to_come, self._to_come = self._to_come, None
         if to_come is None:
             return
-        new = [id_ for id_ in to_come.ids if id_ not in self.now.ids]
+        known = self.now.ids
+        new = [id_ for id_ in to_come.ids if id_ not in known]
         self._take(to_come, lambda: None)
         if new:
-            _LOGGER.info(
+            _LOGGER.warning(
                 "The checkpoint does not have the modules %s, which the settings name: they are "
-                "new. Which agents they act for is as %s: see set_policy_mapping_fn().",
-                ", ".join(map(repr, new)),
+                "new and untrained. It has %s. Which agents they act for is as %s: see "
+                "set_policy_mapping_fn().",
+                ", ".join(f"{id_!r}{did_you_mean(id_, known, IN_BRACKETS)}" for id_ in new),
+                ", ".join(map(repr, known)),
                 "the settings say"
                 if to_come.table.mapping is self.first.table.mapping
                 else "the run said that was saved",
@@ -683,10 +689,38 @@ class ModuleChanges:
             to_come = self._as_in_settings(to_come)
             to_come = replace(to_come, table=replace(to_come.table, version=version))
         to_come = self._judged(to_come)
+        self._refuse_misspelt(new, to_come)
         # Nothing is played with these: functions, which may know the new ones, are not asked.
         wanted = self._from_state(state, asks_functions=False)
         complete = ByModule({id_: to_come.table.specs[id_] for id_ in wanted.ids})
         return self._judged(replace(wanted, table=replace(wanted.table, specs=complete))), to_come
+
+    def _refuse_misspelt(self, new: Collection[ModuleId], to_come: RunModules) -> None:
+        """Raises a ConfigError if a new module took the agents of one with nearly the same id.
+
+        One that the settings name, too, is not taken for misspelt: who wrote them knows both.
+        """
+        used: set[ModuleId] = set()
+        agents, seed = self._agents(), self._algorithm.root_seed
+        for role, mapping in (
+            (Role.TRAINING, to_come.table.mapping),
+            (Role.EVALUATION, to_come.mapping_in_evaluation),
+        ):
+            table = replace(to_come.table, mapping=mapping)
+            asked = policy_mapping(table, agents, root_seed=seed, role=role)
+            used |= {id_ for id_, served in asked.served_by().items() if served}
+        forsaken = {*to_come.ids} - {*self.first.ids} - used
+        for id_ in sorted(used & {*new}):
+            meant = nearest(id_, forsaken, similarity=_SIMILARITY_OF_MISSPELT)
+            if meant is not None:
+                raise ConfigError(
+                    f"the settings map agents to {id_!r}, which the checkpoint does not have, and "
+                    f"none to its module {meant!r}. Under a misspelt id, a module would begin "
+                    f"untrained. Write {meant!r} in policies and policy_mapping_fn; or name "
+                    f"{meant!r} in multi_agent(policies=…), too, if {id_!r} is to be new. Then "
+                    f"restore_from_path(path, component='learner/{meant}', into={id_!r}) gives it "
+                    "what the former one had learnt."
+                )
 
     def _only_in_settings(self, state: State) -> list[ModuleId]:
         """The modules that the settings name, and that the run never had."""

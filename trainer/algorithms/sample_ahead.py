@@ -64,7 +64,7 @@ class SampleAhead:
 
         Args:
             num_steps: see `EnvRunnerGroup.begin_sample`.
-            request: ditto.
+            **request: the other arguments of `EnvRunnerGroup.begin_sample`, by name.
         """
         if not self.is_on:
             return
@@ -93,7 +93,7 @@ class SampleAhead:
         check_shape(state, fields({}, optional={"acting": shape}))
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `get_state` gave."""
+        """Lets the next sample be played with the weights of a state that `get_state` gave."""
         acting, now = state.get("acting"), self._algorithm.newest_subject()
         self.acting = None if acting is None else Subject.from_state(acting, now)
         self._algorithm.send_acting()

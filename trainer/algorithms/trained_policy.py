@@ -153,12 +153,14 @@ class TrainedPolicy:
     @property
     def observation_space(self) -> gym.Space[Any]:
         """Of the env that it was trained in."""
-        return self.module.observation_space
+        space: gym.Space[Any] = self.module.observation_space
+        return space
 
     @property
     def action_space(self) -> gym.Space[Any]:
         """Of the env that it was trained in."""
-        return self.module.action_space
+        space: gym.Space[Any] = self.module.action_space
+        return space
 
     def predict(
         self,

@@ -81,7 +81,8 @@ class Counters:
         num_agent_steps_sampled, num_module_steps_sampled: actions of which the outcome is known, by
             agent and by module.
         num_agent_steps_trained: with several agents or modules: those that updates were made from.
-        num_module_steps_trained: ditto: rows of all minibatches, by module.
+        num_module_steps_trained: with several agents or modules: rows of all minibatches, by
+            module.
     """
 
     module_ids: InitVar[Collection[ModuleId]]
@@ -773,7 +774,7 @@ class SampleExploration:
     Attributes:
         strategy: one like those of the runners, with `worker_index` 0.
         changes_rewards: whether it looks at samples, and may change their rewards.
-        only_hears: it learns nothing from samples but how many steps there were.
+        ignores_samples: it learns nothing from samples but how many steps there were.
     """
 
     def __init__(
@@ -802,8 +803,8 @@ class SampleExploration:
         self._encoder = learner.make_encoder()
         kind = type(self.strategy)
         self.changes_rewards = kind.observe_sample is not Exploration.observe_sample
-        is_told = kind.runner_state is Exploration.runner_state
-        self.only_hears = is_told and not self.changes_rewards
+        has_runner_state = kind.runner_state is not Exploration.runner_state
+        self.ignores_samples = not (has_runner_state or self.changes_rewards)
         if self.changes_rewards:
             self.strategy.prepare(obs_size=self._encoder.size, root_seed=root_seed)
 

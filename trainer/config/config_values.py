@@ -440,13 +440,14 @@ class ConfigValues:
                 data; `code`: the
             names of the settings that hold something else — classes, functions, other objects.
         """
-        code = self.names_of_code()
-        settings = {name: value for name, value in self._saved().items() if name not in code}
+        saved = self._saved()
+        code = _names_of_code(saved)
+        settings = {name: value for name, value in saved.items() if name not in code}
         return {"class": type(self).__name__, "settings": settings, "code": code}
 
     def names_of_code(self) -> list[str]:
         """The settings that hold something else than plain data: classes, functions, objects."""
-        return [name for name, value in self._saved().items() if not is_plain_data(value)]
+        return _names_of_code(self._saved())
 
     def _saved(self) -> dict[str, Any]:
         """Copies of the values of all settings that belong into checkpoints."""
@@ -533,6 +534,10 @@ def merged_value(setting: Setting[Any], value: Any, old: Any) -> Any:
     if setting.merge is Merge.REPLACE or not (isinstance(value, dict) and isinstance(old, dict)):
         return value
     return (deep_merge if setting.merge is Merge.DEEP else merge_by_type)(old, value)
+
+
+def _names_of_code(settings: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in settings.items() if not is_plain_data(value)]
 
 
 def _methods(cls: type) -> list[str]:

@@ -64,15 +64,20 @@ class _SectionMethod:
         functools.update_wrapper(self, function)
         setattr(self, SECTION_MARK, arguments)
         self._function = function
-        self._functions: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+        # By class: the names that it had when its function was made, and that function.
+        self._functions: weakref.WeakKeyDictionary[type, tuple[NameTable | None, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def __call__(self, *args: Any, **given: Any) -> Any:
         return self._function(*args, **given)
 
     def __get__(self, config: object | None, owner: type) -> Any:
-        function = self._functions.get(owner)
-        if function is None:
-            function = self._functions[owner] = self._shown_in(owner)
+        table: NameTable | None = getattr(owner, "_names", None)
+        known, function = self._functions.get(owner, (None, None))
+        if function is None or known is not table:  # names may be added to a class later
+            function = self._shown_in(owner)
+            self._functions[owner] = table, function
         return function if config is None else MethodType(function, config)
 
     def _shown_in(self, owner: type) -> Any:

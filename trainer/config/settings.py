@@ -302,6 +302,7 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 
 _COPIED: Final = (set, np.ndarray)
+_UNCHANGEABLE: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class ReadOnlyDict(dict[Any, Any]):
@@ -338,6 +339,8 @@ def copy_value(value: Any) -> Any:
     Raises:
         ConfigError: it is nested too deep, or holds itself.
     """
+    if type(value) in _UNCHANGEABLE:  # most are; every `train()` copies all settings several times
+        return value
     try:
         return mapped(lambda leaf: leaf.copy() if isinstance(leaf, _COPIED) else leaf, value)
     except RecursionError as cause:

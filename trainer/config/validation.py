@@ -462,7 +462,7 @@ def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
             )
 
 
-def nothing_waits_for_samples_ahead(config: Sections) -> Iterator[Problem]:
+def sample_ahead_without_env_task_fn(config: Sections) -> Iterator[Problem]:
     """What is sampled while the main process learns does not depend on what comes of that."""
     if config.sample_ahead and config.env_task_fn is not None and not config.in_evaluation:
         yield Problem(
@@ -488,7 +488,7 @@ COMMON_RULES: Final = (
     Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
     Rule(("policies_to_train", "policies"), trained_policies_exist),
     Rule(("env_task_fn",), task_function_takes_its_arguments),
-    Rule(("sample_ahead", "env_task_fn"), nothing_waits_for_samples_ahead),
+    Rule(("sample_ahead", "env_task_fn"), sample_ahead_without_env_task_fn),
     *EVALUATION_RULES,
     Rule(("exploration_config",), exploration_can_be_made),
     Rule(("observation_filter",), filter_is_known),

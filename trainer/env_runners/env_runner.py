@@ -257,7 +257,11 @@ class AtWork:
     __slots__ = ("_runner",)
 
     def __init__(self, runner: EnvRunner) -> None:
-        """Args: runner: whose block it is."""
+        """The block has not begun.
+
+        Args:
+            runner: is the one of the process while the block lasts.
+        """
         self._runner = runner
 
     def __enter__(self) -> None:

@@ -624,7 +624,11 @@ class ActivityNotes:
     """
 
     def __init__(self, signals: Signals | None) -> None:
-        """Args: signals: shared with the main process; None in the main process itself."""
+        """Nothing is noted yet.
+
+        Args:
+            signals: shared with the main process; None in the main process itself.
+        """
         self._signals = signals
         self.last = ""
 

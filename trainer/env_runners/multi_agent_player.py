@@ -113,7 +113,13 @@ class Seats:
     """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
-        """Args: slot_index: of the slot; agents: of the env; sources: of actions, by module."""
+        """All seats are empty.
+
+        Args:
+            slot_index: number of the slot.
+            agents: of the env.
+            sources: of actions, by module.
+        """
         self.sources = sources
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import gymnasium
 
+from checkpoints.arguments import instance, takes
 from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import canonical_order, listed, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError
@@ -94,7 +95,7 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
         Args:
             groups: {id of a group: its members in order}; agents in no group stay as they are.
             obs_space: of every group; None makes a Tuple of the members' spaces.
-            act_space: ditto.
+            act_space: of every group; None makes a Tuple of the members' spaces.
 
         Raises:
             EnvContractError: a member is not possible, or is in two groups.
@@ -149,7 +150,7 @@ class EnvAgents:
     Attributes:
         ids: all that can ever appear, canonical order.
         observation_spaces: {agent: space}, in that order.
-        action_spaces: ditto.
+        action_spaces: {agent: space}, in that order.
     """
 
     ids: tuple[AgentId, ...]
@@ -301,6 +302,7 @@ class MultiAgentWrapper(gymnasium.Wrapper[Any, Any, Any, Any], MultiAgentEnv):
     env: Any
     env_state_attributes: tuple[str, ...] = ()
 
+    @takes(env=instance(gymnasium.Env, "an env of several agents"))
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         agents = EnvAgents.of(env, name=type(env.unwrapped).__name__)

@@ -283,4 +283,4 @@ class _Report:
 def _named(env: Any) -> str:
     """The env as messages call it."""
     name = (getattr(env, "metadata", None) or {}).get("name")
-    return f"The PettingZoo env {name or type(env.unwrapped).__name__}"
+    return f"The PettingZoo env {name or type(getattr(env, 'unwrapped', env)).__name__}"

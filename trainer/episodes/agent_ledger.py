@@ -133,6 +133,7 @@ class AgentLine:
                 (self._name,) = columns
                 self._record = episode.step_recorder(self._name)
             return self._append, outputs
+        self._record = None  # of lists that steps are no longer added to
         return (self._add_with_checks if self.takes(outputs) else None), outputs
 
     def _append(self, observation: Any, action: Any, reward: Any, info: Any, outputs: Any) -> None:
@@ -186,7 +187,7 @@ class AgentLedger:
         rewards_after_end: "credit" adds a reward for an agent that has ended to its last row, if
             this chunk has it; "error" refuses.
         observation_spaces: by agent, as far as they are known.
-        action_spaces: ditto.
+        action_spaces: by agent, as far as they are known.
         modules: {agent: module id}, as far as assigned.
         episode_ids: {agent: id of its single-agent episode}; others get `<id_>/<agent>`.
         env_t_started: env steps before this chunk.
@@ -194,7 +195,7 @@ class AgentLedger:
         lookback: env steps before `env_t_started` that are shown.
         is_reset: whether the env was reset.
         is_terminated: see the table of ends in docs/multi-agent.md.
-        is_truncated: ditto.
+        is_truncated: see the table of ends in docs/multi-agent.md.
         lines: the agents of this chunk.
         ends: of the agents that have ended, in this chunk or before.
         appeared: {agent: env step of its first observation}, whole episode.
@@ -204,7 +205,7 @@ class AgentLedger:
         late_earlier: {agent: exact partials of those of earlier chunks}.
         rounding: {agent: exact partials of what rounding took off rows of this chunk that have
             several rewards}.
-        rounding_earlier: {agent: ditto, of earlier chunks}.
+        rounding_earlier: {agent: exact partials of what rounding took off rows of earlier chunks}.
         gone: {agent: exact partials of its rows}, for agents that ended in an earlier chunk.
         gone_change: what rewriting added to those rows.
         recent: rewards by agent of the env step before the newest one, and of the newest.
@@ -444,11 +445,11 @@ class AgentLedger:
         at. Measured: 1 µs per agent.
 
         Args:
-            observations: see `add_step`; likewise for the next four.
-            actions: ditto.
-            rewards: ditto.
-            infos: ditto.
-            outputs: ditto.
+            observations: see `add_step`.
+            actions: see `add_step`.
+            rewards: see `add_step`.
+            infos: see `add_step`.
+            outputs: see `add_step`.
             flags: `terminateds` and `truncateds`, if any of them is set.
 
         Returns:

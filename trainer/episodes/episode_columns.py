@@ -121,7 +121,7 @@ def given_columns(
 
     Args:
         given: {column: list, batch, `LookbackBuffer` or None}.
-        outputs: ditto for the extra outputs.
+        outputs: {name: list, batch, `LookbackBuffer` or None}, the extra outputs.
         lookback: "auto", or the number of steps that are look-back at most.
 
     Raises:
@@ -283,12 +283,13 @@ class EpisodeColumns:
     infos: LookbackBuffer
     actions: LookbackBuffer
     extra_model_outputs: dict[str, LookbackBuffer]
-    _is_growing: bool
-    """Reset, time running, not done, not numpy: one flag to test per step."""
+    _growth: object | None
+    """None, or which lists steps are added to without a look: the episode is reset, its time runs,
+    it is not done, and it is not numpy. Another object stands for other lists."""
 
     def start_columns(self, observation_space: Any, action_space: Any) -> None:
         """Opens empty columns: what `fill_columns` would do, in a third of the time."""
-        self._is_growing = False
+        self._growth = None
         self.observations = LookbackBuffer()
         self.observations.space = observation_space
         self.infos = InfoBuffer()
@@ -330,7 +331,7 @@ class EpisodeColumns:
                 f"An episode cannot have {lookback} steps of look-back. Look-back is data from "
                 "before the chunk. Give 0 or more."
             )
-        self._is_growing = False
+        self._growth = None
         seen = LookbackBuffer(observations, lookback=lookback, space=observation_space)
         self.observations = seen
         infos = [{} for _ in range(seen.total)] if infos is None else infos
@@ -401,16 +402,18 @@ class EpisodeColumns:
 
     def stop_growing(self) -> None:
         """Makes the next `add_env_step` look whether, and how, a step can be added."""
-        self._is_growing = False
+        self._growth = None
 
     def drop_lookback(self) -> None:
         """Forgets the look-back of all columns."""
+        self.stop_growing()
         columns = (self.observations, self.infos, self.actions, self.rewards)
         for column in (*columns, *self.extra_model_outputs.values()):
             column.drop_lookback()
 
     def to_lists(self) -> None:
         """Turns all columns into lists."""
+        self.stop_growing()
         for column in (self.observations, self.actions, self.rewards):
             column.to_list()
         for column in self.extra_model_outputs.values():

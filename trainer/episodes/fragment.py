@@ -206,7 +206,7 @@ def _own_rows(rows: Array) -> list[Any]:
 _FILLED: Final = frozenset(
     {
         *("observations", "infos", "actions", "rewards", "extra_model_outputs"),
-        *("earlier_return", "stopwatch", "_is_growing", "custom_data", "user_data"),
+        *("earlier_return", "stopwatch", "_growth", "custom_data", "user_data"),
         *("custom_metrics", "hist_data", "media", "temporary_data"),
     }
 )

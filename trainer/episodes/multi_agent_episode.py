@@ -126,7 +126,7 @@ class MultiAgentEpisode:
             terminateds: True for all; or {agent: whether it reached a final state}, which takes
                 effect with the agent's last observation, or, if it acted upon that, with the last
                 env step.
-            truncateds: ditto, by a limit.
+            truncateds: the same for ends by a limit.
             extra_model_outputs: {agent: {name: item}} per env step.
             env_t_started: the number of env steps before the first one that is not look-back; None
                 means as many as are look-back.
@@ -848,7 +848,7 @@ class MultiAgentEpisode:
         Args:
             state: what `get_state()` returned.
             observation_space: {agent: space}; the state holds no spaces.
-            action_space: ditto.
+            action_space: {agent: space}; the state holds no spaces.
 
         Raises:
             EpisodeError: the state is not one, or its parts do not fit together; names the place.

@@ -204,7 +204,7 @@ def ledger_from_state(
     Args:
         state: what `ledger_state` gave.
         observation_spaces: by agent, as far as known.
-        action_spaces: ditto.
+        action_spaces: by agent, as far as known.
         make_episode: makes an agent's episode from its state and its two spaces.
 
     Raises:

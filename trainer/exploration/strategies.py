@@ -264,7 +264,9 @@ class EpsilonGreedy(Exploration):
         return min(1.0, max(0.0, self.epsilon_schedule.value(timestep)))
 
     def _epsilon_at(self, timestep: int) -> float:
-        """The same; asked once for all steps of a request."""
+        """The same; asked once for all steps of a request, if it is a function of the timestep."""
+        if type(self).epsilon is not EpsilonGreedy.epsilon:
+            return self.epsilon(timestep)  # a subclass may look at more
         known, schedule, epsilon = self._newest
         if known != timestep or schedule is not self.epsilon_schedule:
             epsilon = self.epsilon(timestep)

@@ -94,7 +94,8 @@ class RowBatching:
     def values(self, module: RLModule, columns: Columns) -> Array:
         """See `Batching.values`; what was valued when acting is not computed again."""
         if columns.vf_preds is None or not module.gives_values:
-            return module.compute_values({OBS: columns.observations})
+            every: Array = module.compute_values({OBS: columns.observations})
+            return every
         last = module.compute_values({OBS: columns.last_obs})
         return np.concatenate([columns.vf_preds, last])
 
@@ -132,14 +133,16 @@ def values_of_chunk(module: RLModule, obs: Array, columns: Mapping[str, Any]) ->
             read: `state_in` and others.
     """
     if not module.is_stateful():
-        return module.compute_values({OBS: obs})
+        flat: Array = module.compute_values({OBS: obs})
+        return flat
     batch: dict[str, Any] = {OBS: obs, SEQ_LENS: np.array([len(obs)])}
     batch[STATE_IN] = nested.take(columns[STATE_IN], slice(0, 1))
     previous = PreviousSteps(module.action_space, module.model_config)
     last = nested.take(columns[ACTIONS], -1), float(columns[REWARDS][-1])
     for name, column in previous.columns([last[0]], [last[1]]).items():
         batch[name] = np.concatenate([columns[name], column])
-    return module.compute_values(batch)
+    values: Array = module.compute_values(batch)
+    return values
 
 
 class SequenceBatching:
@@ -153,7 +156,12 @@ class SequenceBatching:
     keeps_rows = True
 
     def __init__(self, max_seq_len: int, previous: PreviousSteps | None = None) -> None:
-        """Args: max_seq_len: the most rows of a sequence, ≥ 1; previous: see `Batching`."""
+        """Batches nothing yet.
+
+        Args:
+            max_seq_len: the most rows of a sequence, ≥ 1.
+            previous: see `Batching`.
+        """
         self._max_seq_len = max_seq_len
         self.previous = previous
 

@@ -173,16 +173,16 @@ def checked_options(
 
     Args:
         name: the metric, for error texts.
-        reduce: see `Options`; so for the others.
+        reduce: see `Options`.
         window: an int ≥ 1; infinity means all values ever.
-        ema_coeff: ditto.
+        ema_coeff: see `Options`.
         percentiles: True means 0, 50, 75, 90, 95, 99 and 100; False or None means none.
-        clear_on_reduce: ditto.
-        with_throughput: ditto.
+        clear_on_reduce: see `Options`.
+        with_throughput: see `Options`.
         throughput_ema_coeff: None means 0.05.
-        reduce_per_index_on_aggregate: ditto.
-        min_max: ditto.
-        is_wall_clock: ditto.
+        reduce_per_index_on_aggregate: see `Options`.
+        min_max: see `Options`.
+        is_wall_clock: see `Options`.
 
     Raises:
         MetricsError: an option is impossible, or two cannot be combined.

@@ -226,7 +226,8 @@ class ActorCriticModule(RLModule):
         Images are read in parts, because their patches take much room.
         """
         if type(self).forward_train is not ActorCriticModule.forward_train:
-            return super().compute_values(batch)  # the values are those of the subclass's own pass
+            own: Array = super().compute_values(batch)  # those of the subclass's own pass
+            return own
         if self.inference_only or self._vf is None:
             raise self.acting_only_error()
         obs = self.checked_rows(batch)[:, : self.obs_size]
@@ -282,7 +283,11 @@ class _ActingInParts:
     """
 
     def __init__(self, *networks: MLP | ImageNetwork) -> None:
-        """Args: networks: the shared one, that of the policy, that of the values."""
+        """Prepares all three for acting.
+
+        Args:
+            *networks: the shared one, that of the policy, that of the values.
+        """
         self._encoder, self._pi, self._vf = map(acting_forward, networks)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:

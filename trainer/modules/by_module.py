@@ -116,7 +116,11 @@ class ModuleParts(Checkpointable):
     """One component of a checkpoint with a part of its own for each of several modules."""
 
     def __init__(self, parts: Mapping[ModuleId, Any]) -> None:
-        """Args: parts: by module id, each with `get_state` and `set_state`."""
+        """Puts the parts in canonical order.
+
+        Args:
+            parts: by module id, each with `get_state` and `set_state`.
+        """
         self._parts = ByModule(parts)
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:

@@ -235,7 +235,11 @@ class Sequences:
     """
 
     def __init__(self, lengths: Array) -> None:
-        """Args: lengths: rows of each sequence, ≥ 1, int64 [N]."""
+        """Finds the places of the rows.
+
+        Args:
+            lengths: rows of each sequence, ≥ 1, int64 [N].
+        """
         self.lengths = lengths
         self.longest = int(lengths.max())
         self.mask: Array = np.arange(self.longest) < lengths[:, None]
@@ -293,7 +297,12 @@ class PaddedColumns(Mapping[str, Any]):
     """
 
     def __init__(self, batch: Mapping[str, Any], sequences: Sequences) -> None:
-        """Args: batch: of rows, with its `state_in`; sequences: where the rows stand."""
+        """Pads nothing yet.
+
+        Args:
+            batch: of rows, with its `state_in`.
+            sequences: where the rows stand.
+        """
         self._columns = {**batch, SEQ_LENS: sequences.lengths, LOSS_MASK: sequences.mask}
         self._sequences = sequences
 

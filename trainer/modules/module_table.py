@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints import state_shapes as shapes
+from checkpoints.arguments import checked_arguments
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExplorationSpec
@@ -76,6 +77,7 @@ class Matchups:
         seed: other seeds draw other pairings.
     """
 
+    @checked_arguments
     def __init__(self, pairings: Sequence[Any], *, seed: int = 0) -> None:
         """Takes pairings, each {agent: module id} or (weight, {agent: module id}).
 

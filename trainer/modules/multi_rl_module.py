@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import checked_methods, either, instance, mapping, optional, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
@@ -39,6 +39,7 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
     Its state holds the state of each module under its id.
     """
 
+    @takes(modules=mapping())
     def __init__(self, modules: Mapping[ModuleId, RLModule]) -> None:
         """Puts modules under one roof; they stay the same objects.
 
@@ -204,7 +205,7 @@ class MultiRLModuleSpec:
     Attributes:
         rl_module_specs: {module id: its spec}; or one spec, for every module there will be.
         observation_space: of modules whose spec has none.
-        action_space: ditto.
+        action_space: of modules whose spec has none.
         inference_only: builds modules without what only learning needs; None leaves it to their
             specs.
         model_config: of modules whose spec has none.
@@ -212,6 +213,10 @@ class MultiRLModuleSpec:
         modules_to_load: ids of the modules that do; None means all.
     """
 
+    @takes(
+        rl_module_specs=optional(either(instance(RLModuleSpec, "an RLModuleSpec"), mapping())),
+        modules_to_load=optional(instance((list, tuple, set, frozenset), "a list of module ids")),
+    )
     def __init__(
         self,
         *,
@@ -404,7 +409,8 @@ class PolicySpec:
             actions uniformly and learns nothing.
         observation_space: None takes that of the agents that are mapped to it; otherwise it is
             compared with theirs.
-        action_space: ditto.
+        action_space: None takes that of the agents that are mapped to it; otherwise it is compared
+            with theirs.
         config: settings of the algorithm that are different for this module.
     """
 

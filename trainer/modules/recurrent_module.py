@@ -61,7 +61,14 @@ class TowerPlan:
     def __init__(
         self, name: str, body: NetworkPlan, config: DefaultModelConfig, *, num_previous: int
     ) -> None:
-        """Args: num_previous: numbers of action and reward before that are read, too."""
+        """Chooses the recurrent layer and its inputs.
+
+        Args:
+            name: what its tensors' names begin with.
+            body: the layers before the recurrent one.
+            config: the user's settings.
+            num_previous: numbers of action and reward before that are read, too.
+        """
         self.name, self.body, self.config = name, body, config
         self.num_previous = num_previous
         self.num_inputs = body.num_outputs + num_previous
@@ -300,7 +307,8 @@ class RecurrentModule(StatefulRLModule):
                 f"A {type(self).__name__} predicts no values, because its algorithm learns none "
                 "(PG's advantages are returns). Use an algorithm with a critic, such as PPO."
             )
-        return super().compute_values(batch)
+        values: Array = super().compute_values(batch)
+        return values
 
 
 class RecurrentPolicyModule(RecurrentModule):

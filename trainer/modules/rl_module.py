@@ -322,8 +322,9 @@ class RLModule(Checkpointable, ABC):
             UnsupportedSpaceError: a space cannot be read or acted in.
             ConfigError: the model config is wrong.
         """
-        self.observation_space = observation_space
-        self.action_space = action_space
+        # Any: networks of users ask for what only spaces of their kind have, as `action_space.n`.
+        self.observation_space: Any = observation_space
+        self.action_space: Any = action_space
         self.model_config: dict[str, Any] = dict(model_config or {})
         self.inference_only = inference_only
         self.action_mask_key = action_mask_key
@@ -426,7 +427,7 @@ class RLModule(Checkpointable, ABC):
         """
         return {ACTION_DIST_INPUTS: self.forward_acting(self.checked_rows(batch))}
 
-    def compute_values(self, batch: Mapping[str, Array]) -> Array:
+    def compute_values(self, batch: Any) -> Any:
         """The values of encoded observations {"obs": [B, D]}, a new array [B]."""
         values: Array = self.training_output(batch, VF_PREDS).copy()
         return values

@@ -146,7 +146,7 @@ class AlgorithmNames:
             policy_cls: None, or "random".
             policy: must be None.
             observation_space: None is that of the agents that it acts for.
-            action_space: ditto.
+            action_space: None is that of the agents that it acts for.
             config: settings that are different for this module.
             policy_state: its weights by name, or `{"weights": those}`.
             policy_mapping_fn: replaces the mapping; None keeps it.

@@ -68,7 +68,12 @@ class MultiAgentBatch:
     """
 
     def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
-        """Args: policy_batches, env_steps: see the class."""
+        """Copies the dict, not the batches.
+
+        Args:
+            policy_batches: {module id: `SampleBatch` of its rows}.
+            env_steps: that they are from.
+        """
         self.policy_batches = dict(policy_batches)
         self.count = int(env_steps)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-from checkpoints.arguments import checked_arguments, checked_methods
+from checkpoints.arguments import checked_arguments, checked_methods, function, takes
 from trainer.connectors import SampleBatch
 from trainer.env_runners import SingleAgentEnvRunner
 from trainer.episodes import SingleAgentEpisode, nested
@@ -74,6 +74,7 @@ class EnvRunnerNames:
         """Refused: see `_refuse_change`."""
         _refuse_change("remove_policy", "remove_module(module_id)")
 
+    @takes(func=function())
     def for_policy(
         self: _EnvRunner,
         func: Callable[..., Any],
@@ -88,10 +89,12 @@ class EnvRunnerNames:
         module = self.modules.only if policy_id is None else self.modules[policy_id]
         return func(module, **kwargs)
 
+    @takes(func=function())
     def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
         """Calls `func(module, module_id, **kwargs)` for every module, in the order of ids."""
         return [func(module, id_, **kwargs) for id_, module in self.modules.items()]
 
+    @takes(func=function())
     def foreach_policy_to_train(
         self: _EnvRunner, func: Callable[..., Any], **kwargs: Any
     ) -> list[Any]:

@@ -54,12 +54,8 @@ from trainer.types import State
 
 CLOSING_S: Final = 2.0
 """Seconds that envs have to be closed in, and that runners have to end what they are at."""
-_PRELOADED = (
-    "numpy",
-    "gymnasium",
-    "trainer.env_runners.worker_service",
-    "trainer.runtime.worker",
-)
+_PRELOADED = ("trainer.env_runners.worker_service", "trainer.runtime.worker")
+"""Ours first: it imports the others, and no garbage is looked for meanwhile."""
 
 
 class UnderWay(Protocol):

@@ -114,6 +114,8 @@ class EnvRunnerGroup:
             spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
             stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
+        self._has_told_of_failure_ahead = False
+        self._untold_repair_s = 0.0  # of samples that were dropped
         self.is_training = False
         self._records = RunnerRecords(spec, num_env_runners or 0)
         self._asking = Asking(
@@ -252,7 +254,7 @@ class EnvRunnerGroup:
         under_way = self._asking.under_way
         return under_way if isinstance(under_way, RequestAhead) else None
 
-    def _note_dropped(self, result: RoundResult) -> None:
+    def _note_dropped(self, result: RoundResult, failure: Exception | None) -> None:
         if not self.num_dropped_ahead:
             _LOGGER.warning(
                 "The env runners were asked for something else (foreach_env_runner(), a new task) "
@@ -260,7 +262,16 @@ class EnvRunnerGroup:
                 "again. In every iteration this costs more than sample_ahead=True gains. Said "
                 "once; fault_tolerance/num_samples_dropped counts them."
             )
+        if failure is not None and not self._has_told_of_failure_ahead:
+            self._has_told_of_failure_ahead = True
+            _LOGGER.warning(
+                "An env runner failed while it sampled ahead, before that sample was dropped. It "
+                "is asked for the same steps again: what its failure follows from is raised then. "
+                "Said once.",
+                exc_info=failure,
+            )
         self.num_dropped_ahead += 1
+        self._untold_repair_s += result.repair_s
         self._asking.take_over(result)
 
     def _requests(
@@ -391,7 +402,8 @@ class EnvRunnerGroup:
                 self._keep_lost(self._records.places[index], requests[index], reply)
             creation_metrics += self._records.places[index].take_creation_metrics()
             self._records.places[index].commit_reply(reply)
-        sample = GroupSample.of([reply for _, reply in answers], repair_s=result.repair_s)
+        repair_s, self._untold_repair_s = result.repair_s + self._untold_repair_s, 0.0
+        sample = GroupSample.of([reply for _, reply in answers], repair_s=repair_s)
         self._asking.tell_recreated()
         if creation_metrics:
             sample = replace(sample, metrics=creation_metrics + sample.metrics)

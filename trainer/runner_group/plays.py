@@ -131,6 +131,9 @@ _LOOK_EVERY_S: Final = 0.1
 OnOver = Callable[[RoundResult], None]
 """Told, once, what came out of a round."""
 
+OnDropped = Callable[[RoundResult, Exception | None], None]
+"""Told, once, what came out of a round whose answers are dropped, and what it failed with."""
+
 
 class RequestAhead:
     """Requests that runners answer while the main process learns.
@@ -142,7 +145,7 @@ class RequestAhead:
         self,
         round_: Round,
         places: Mapping[int, RunnerPlace],
-        on_dropped: OnOver,
+        on_dropped: OnDropped,
         *,
         requests: Mapping[int, SampleRequest],
         asks: Mapping[int, Ask],
@@ -152,7 +155,7 @@ class RequestAhead:
         Args:
             round_: the round in which they are asked.
             places: those of the runners, by number.
-            on_dropped: told what came out of the round if it is not taken.
+            on_dropped: told what came out of the round if it is not taken, and why it failed.
             requests: what was asked for, by runner number.
             asks: the same of runners that can be asked.
         """
@@ -180,17 +183,17 @@ class RequestAhead:
 
         What the user's code raised is not raised here: it will be when it is asked for again.
         """
+        self._round.forgo()
+        failure: Exception | None = None
         try:
             while not self._round.advance(_LOOK_EVERY_S):
                 pass
-            result = self._round.end()
-        except Exception:  # asked for again, the runners raise it again, where it belongs
-            _LOGGER.debug("A request ahead failed; it is dropped.", exc_info=True)
-            self._round.withdraw()
-            result = RoundResult()
+        except Exception as error:  # noqa: BLE001 - told; asked for again, the runners raise it again
+            failure = error
+        result = self._round.end()  # of a round that failed: what had come out of it by then
         self._put_back()
         # Episodes that were given up in it were put back.
-        self._on_dropped(replace(result, num_episodes_lost=0, num_env_steps_lost=0))
+        self._on_dropped(replace(result, num_episodes_lost=0, num_env_steps_lost=0), failure)
 
     def wait(self, timeout_s: float, now_s: Callable[[], float]) -> None:
         """Waits for a while, so that runners have time to end in good order."""
@@ -201,7 +204,8 @@ class RequestAhead:
 
     def abandon(self) -> None:
         """Kills workers still busy with it; nothing comes of it."""
-        self._round.withdraw()
+        self._round.forgo()
+        self._round.abandon()
         self._put_back()
 
     def _put_back(self) -> None:

@@ -166,6 +166,7 @@ class Round(abc.ABC):
 
     def __init__(self) -> None:
         self._result = RoundResult()
+        self._is_wanted = True
 
     def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries the round through.
@@ -212,12 +213,12 @@ class Round(abc.ABC):
     def abandon(self) -> None:
         """Kills workers still busy with this round; the next round restarts them."""
 
-    def withdraw(self) -> None:
-        """Likewise, of a round whose answers are no longer wanted: no event tells who was killed.
+    def forgo(self) -> None:
+        """Notes that nobody wants the answers: no event tells whom `abandon` kills from now on.
 
         Whether a worker is still busy then depends on how fast it is, and events must not.
         """
-        self.abandon()
+        self._is_wanted = False
 
     def take_answers(self) -> dict[int, Any]:
         """The answers that have come in since this was last called, by runner number."""
@@ -467,19 +468,15 @@ class RequestRound(Round):
         # Neither cut short nor, as the end of a context manager might be, put off until later:
         # no worker may go on with a round that is over.
         with signals_deferred():
+            if not self._is_wanted:  # who comes after them replaces none that failed
+                for index in {*self._pool.pending(), *self._starting}:
+                    self._places[index].had_runner = False
             self._pool.kill_busy()
             # A process whose runner was not made could not answer the next round.
             for index in self._starting:
                 self._pool[index].kill()
             self._starting.clear()
             self._due.clear()
-
-    def withdraw(self) -> None:
-        """See `Round`; who comes after a killed worker replaces none that failed."""
-        with signals_deferred():
-            for index in self._pool.pending():
-                self._places[index].had_runner = False
-            self.abandon()
 
     def _take_outcome(self, index: int, outcome: Outcome) -> None:
         if isinstance(outcome, Success):

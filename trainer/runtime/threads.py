@@ -203,6 +203,17 @@ class _Frozen:
     by_the_program = False
 
 
+def _thaw_after_fork() -> None:
+    """A child that is forked inside the block is outside of it, and has the frozen objects."""
+    if _Frozen.here:
+        gc.unfreeze()
+        _Frozen.here = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_thaw_after_fork)
+
+
 @contextlib.contextmanager
 def sparing_old_objects() -> Iterator[None]:
     """Lets garbage collections inside the block look at objects that were made inside it only.

@@ -552,7 +552,11 @@ class FakeEngine:
     name = "fake"
 
     def __init__(self, *script: ScriptedFault) -> None:
-        """Args: script: what happens; of those about a call, the first that is not used up."""
+        """Has no places yet; its clock shows 0.
+
+        Args:
+            *script: what happens; of those about a call, the first that is not used up.
+        """
         self.struck: list[tuple[str, int, ScriptedFault]] = []
         self.places: dict[str, FakePlace] = {}
         self.told_machines: Sequence[MachineFacts] = ()

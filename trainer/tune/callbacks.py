@@ -16,6 +16,7 @@ from typing import Any, Final
 from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from checkpoints import decode, encode
+from checkpoints.file_system import replacing
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
@@ -333,15 +334,16 @@ class CallbackCaller:
         Raises:
             CallbackError: `get_state` raised; chained as the cause.
             StateError: a state is no plain data; names the place.
+            OSError: the disk is full, or the file cannot be written; the old one stays.
         """
         if self._states:
             states = {
                 name: self._guarded(callback, "get_state")
                 for name, callback in self._states.items()
             }
-            temporary = folder / f".{_STATES_FILE}.tmp"
-            temporary.write_bytes(encode(states, name="callbacks"))
-            temporary.replace(folder / _STATES_FILE)
+            data = encode(states, name="callbacks")
+            with replacing(folder / _STATES_FILE, folder / f".{_STATES_FILE}.tmp") as file:
+                file.write(data)
 
     def load(self, folder: Path) -> None:
         """Gives the callbacks their states back; new ones, and those of other classes, have none.

@@ -73,7 +73,8 @@ class TuneConfig:
             makes it inexact.
         reuse_actors: keep a lane's process for its next trial (`reset_config`).
         trial_name_creator: function of a trial that gives its name; names must be unique.
-        trial_dirname_creator: ditto for its folder.
+        trial_dirname_creator: function of a trial that gives the name of its folder; names must be
+            unique.
         seed: of the experiment; None: one is drawn, reported and recorded.
         order: "turns": decisions do not depend on time; "arrival": as rows come.
         max_run_ahead: rows that a trial may be ahead of decisions; None: chosen. Changes speed
