@@ -377,11 +377,16 @@ class BackgroundSave:
 
 
 def write_whole_file(
-    file: PathLike, write: Callable[[BinaryIO], None], *, overwrite: bool = False
+    file: PathLike, content: bytes | Callable[[BinaryIO], None], *, overwrite: bool = False
 ) -> Path:
-    """Let `write` fill a file beside its place, put it there, and return its absolute path.
+    """Write a file beside its place, put it there, and return its absolute path.
 
     Whenever the process or the machine stops, the old content or the new one is there, whole.
+
+    Args:
+        file: where to; its directory exists.
+        content: all of it, or what writes it into the open file.
+        overwrite: whether something may be there already.
 
     Raises:
         CheckpointWriteError: if something is there already and `overwrite` is false, or if it
@@ -398,7 +403,10 @@ def write_whole_file(
         os.close(descriptor)
         unfinished = Path(name)
         with replacing(target, unfinished) as opened:
-            write(opened)
+            if isinstance(content, bytes):
+                opened.write(content)
+            else:
+                content(opened)
             unfinished.chmod(0o644)  # temporary files are for their owner only
     except OSError as error:
         raise CheckpointWriteError(

@@ -12,6 +12,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -72,10 +73,8 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, file: Path, *, grey: bool = False) -> bytes:
-        """Writes the whole page as a PNG; `grey` as people see it who see no colours."""
-        kind = "achromatopsia" if grey else "none"
-        self._ask("Emulation.setEmulatedVisionDeficiency", in_page=True, type=kind)
+    def picture(self, file: Path) -> bytes:
+        """Writes the whole page as a PNG."""
         given = {"format": "png", "captureBeyondViewport": True}
         data = self._ask("Page.captureScreenshot", in_page=True, **given)["data"]
         file.write_bytes(base64.b64decode(data))
@@ -130,7 +129,7 @@ def open_browser(program: str, folder: Path) -> Iterator[Browser]:
         process.wait(_PATIENCE_S)
     finally:
         if process.poll() is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
             process.wait()
         os.close(ours_out)
         os.close(ours_in)

@@ -108,6 +108,9 @@ class SteeredAlgorithm:
     def _write(self, path: Any, encoded: EncodedCheckpoint) -> str:
         write_encoded(path, encoded)
         self.saved.append(Path(path).name)
+        self.callbacks.fire(
+            "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=str(path)
+        )
         return str(path)
 
     def evaluate(self) -> Any:

@@ -341,6 +341,10 @@ class ResultLogger(RLlibCallback):
     def _num_lost_here(self) -> int:
         return 0 if self._writer is None else self._writer.num_lost
 
+    @property
+    def _is_behind(self) -> bool:
+        return self._writer is not None and self._writer.is_behind
+
     def flush(self, timeout_s: float = CHECKPOINT_PATIENCE_S) -> bool:
         """Waits until all rows are written, or lost; False if that takes longer.
 
@@ -397,8 +401,8 @@ class ResultLogger(RLlibCallback):
 
     def on_checkpoint_saved(self, **_: Any) -> None:
         """Waits for the rows that the checkpoint counts, as far as that is not in vain."""
-        if self._writer is not None and not self._writer.is_behind:
-            self._writer.flush(CHECKPOINT_PATIENCE_S)
+        if not self._is_behind:
+            self.flush(CHECKPOINT_PATIENCE_S)
 
     # ---- state
 
@@ -435,7 +439,7 @@ class ResultLogger(RLlibCallback):
         if self._writer is None:
             name = str(getattr(self.sink, "path", type(self.sink).__name__))
             self._writer = BackgroundWriter(
-                self._write_row,
+                self._write_item,
                 name=name,
                 max_waiting=self._max_waiting,
                 same=_iteration,
@@ -469,16 +473,32 @@ class ResultLogger(RLlibCallback):
             writer.flush(allowed_s - self._waited_s)
             self._waited_s += time.monotonic() - began_at
 
-    def _write_row(self, row: Mapping[str, Any]) -> None:
+    def _follow_rows(self, action: Callable[[], object]) -> None:
+        """Does something on the rows' thread, behind those handed over; nothing before the first.
+
+        An action is never refused, so hand over few while the thread is behind.
+        """
+        if self._writer is not None:
+            self._writer.submit(action, has_limit=False)
+
+    def _write_item(self, item: _Item) -> None:
         """Runs on the thread."""
+        if callable(item):
+            if not self._must_start_anew:
+                item()
+            return
         if self._must_start_anew:
-            self.sink.start_anew(row)
+            self.sink.start_anew(item)
             self._must_start_anew = False  # not before it worked: nothing may be written over
-        self.sink.append(row)
+        self.sink.append(item)
 
 
-def _iteration(row: Mapping[str, Any]) -> object:
-    return row.get("training_iteration")
+_Item = Mapping[str, Any] | Callable[[], object]
+"""A row, or what is done behind the rows before it."""
+
+
+def _iteration(item: _Item) -> object:
+    return None if callable(item) else item.get("training_iteration")
 
 
 class JSONLinesLogger(ResultLogger):

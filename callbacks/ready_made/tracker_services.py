@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from callbacks.optional_import import optional_module
+from checkpoints.writer import write_whole_file
 
 ArtifactKind = Literal["checkpoints", "videos"]
 """What besides numbers a service may be sent."""
@@ -287,7 +288,7 @@ class AimService:
         # Aim itself refuses what is no address; the files lie beside those of the run.
         run.set_artifacts_uri((Path(facts["folder"]) / "aim-artifacts").absolute().as_uri())
         known.parent.mkdir(parents=True, exist_ok=True)
-        known.write_text(f"{run_id} {run.hash}")
+        write_whole_file(known, f"{run_id} {run.hash}".encode(), overwrite=True)
         return run
 
     def log_row(self, run: Any, row: Mapping[str, float], step: int) -> None:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from callbacks.errors import CallbackConfigError
@@ -171,14 +171,10 @@ class _ServiceRun:
     def _note(self) -> None:
         known = {"run": self.id, "sent": self.num_sent_iterations, "videos": self._sent_videos}
         text = json.dumps(known) + "\n"
-
-        def write(opened: BinaryIO) -> None:
-            opened.write(text.encode())
-
         with self._file_lock:
             if not self._is_forgotten:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                write_whole_file(self._file, write, overwrite=True)
+                write_whole_file(self._file, text.encode(), overwrite=True)
 
 
 class ServiceSender:
@@ -349,7 +345,7 @@ class TrackedRows:
     Attributes:
         path: the folder.
         facts: see `TrackerService.open_run`.
-        video_folders: where videos appear that are sent with the next row.
+        video_folders: where videos appear that are to be sent.
     """
 
     holds_points = True
@@ -372,6 +368,7 @@ class TrackedRows:
         )
         self._saved: deque[Path] = deque()  # filled by the main thread, emptied by that of rows
         self._seen_videos: set[Path] = set()
+        self._has_ended = False
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("_service", "_max_waiting", "path", "facts", "video_folders")
@@ -389,23 +386,30 @@ class TrackedRows:
         self._seen_videos = set(self._videos())
 
     def add_checkpoint(self, path: Path) -> None:
-        """Notes a checkpoint that is sent behind the next row; called on any thread."""
+        """Notes a checkpoint for `send_artifacts`; called on any thread."""
         self._saved.append(path)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Writes a row, and hands it to the service; one that says `done` ends the service's run.
+        """Writes a row, and hands it to the service with what lies there to be sent."""
+        self._has_ended = False
+        self._rows.append(row)
+        self.sender.send(row, self.facts, self._rows.rows())
+        self.send_artifacts()
 
-        The end is handed over by the same thread as the rows, so none comes after it.
+    def end(self) -> None:
+        """Has the service's run ended behind the rows and artefacts that were handed over.
+
+        It is called by the thread of the rows, so none of them comes after it.
         """
-        try:
-            self._rows.append(row)
-            self.sender.send(row, self.facts, self._rows.rows())
-            self._send_artifacts()
-        finally:
-            if row.get("done"):
-                self.sender.close()
+        self._has_ended = True
+        self.send_artifacts()
 
-    def _send_artifacts(self) -> None:
+    def send_artifacts(self) -> None:
+        """Hands over what is new; called by the thread of the rows.
+
+        A checkpoint that was saved in the background may come after the end of the service's run,
+        which then is opened and ended again.
+        """
         for path in self._videos():
             if path not in self._seen_videos:
                 self._seen_videos.add(path)
@@ -416,6 +420,8 @@ class TrackedRows:
             path = self._saved.popleft()
             name = artifact_name(f"{path.parent.name}-{path.name}")
             self.sender.send_artifact(Artifact("checkpoints", path, name))
+        if self._has_ended:
+            self.sender.close()
 
     def _videos(self) -> Iterator[Path]:
         """Whole videos; those being written have a dot before their name."""
@@ -482,10 +488,19 @@ class TrackerLogger(ResultLogger):
             self._tracked.video_folders = [recorder.directory for recorder in recorders]
 
     def on_checkpoint_saved(self, **given: Any) -> None:
-        """Waits for the rows that the checkpoint counts, and notes it for the service."""
+        """Waits for the rows that the checkpoint counts, and hands it to the service."""
         super().on_checkpoint_saved(**given)
         if "checkpoints" in self._artifacts:
             self._tracked.add_checkpoint(Path(given["path"]))
+            self._follow_rows(self._tracked.send_artifacts)
+
+    def _on_saved(self, result: Mapping[str, Any]) -> None:
+        super()._on_saved(result)
+        # Not with the row: that may be out since before the last checkpoint of the iteration.
+        if result.get("done"):
+            self._follow_rows(self._tracked.end)
+        elif "videos" in self._artifacts and not self._is_behind:
+            self._follow_rows(self._tracked.send_artifacts)
 
     def flush_service(self, timeout_s: float) -> bool:
         """Waits until the service has all rows, or has lost them; False if that takes longer.

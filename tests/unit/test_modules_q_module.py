@@ -86,6 +86,25 @@ def test_values_of_distributions_are_the_means_of_the_atoms() -> None:
     np.testing.assert_allclose(module.expected_values(np.log(probs)), [[1.5] * 4], rtol=1e-6)
 
 
+class OptimisticModule(QModule):
+    """Adds one to all values, by the method that is documented for it."""
+
+    def expected_values(self, outputs: Array) -> Array:
+        return super().expected_values(outputs) + 1.0
+
+
+@pytest.mark.parametrize("config", ["plain", "dueling atoms"])
+def test_an_own_way_to_expect_values_is_what_acting_goes_by(config: str) -> None:
+    plain = build(**CONFIGS[config])
+    spec = RLModuleSpec(OptimisticModule, OBSERVATIONS, spaces.Discrete(4), plain.model_config)
+    optimistic = spec.build(np.random.default_rng(0))
+    batch = {"obs": rows(7, 3)}
+    for forward in ("forward_inference", "forward_exploration"):
+        values = getattr(plain, forward)(batch)["action_dist_inputs"].copy()
+        found = getattr(optimistic, forward)(batch)["action_dist_inputs"]
+        np.testing.assert_allclose(found, values + 1.0, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "actions", [spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -26,6 +27,7 @@ from trainer.reports import (
     write_report,
 )
 from trainer.reports.curves import interquartile_mean
+from trainer.reports.figures import _COLOURS, _LINES
 from trainer.reports.run_records import differing_settings
 
 
@@ -160,6 +162,29 @@ def test_a_picture_is_the_same_twice(tmp_path: Path) -> None:
     assert axes.get_xlabel() == "training time (s)"
     assert axes.get_ylabel() == "episode return mean"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one (2 runs)"]
+
+
+def lightness(colour: str) -> float:
+    """L* of CIE 1976, 0 to 100, from the relative luminance of sRGB (IEC 61966-2-1)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    luminance = float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+    return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
+
+
+def smallest_difference(colours: Sequence[str]) -> float:
+    return float(np.diff(sorted(map(lightness, colours))).min())
+
+
+def test_the_first_four_curves_are_told_apart_in_grey() -> None:
+    assert lightness("#FFFFFF") == pytest.approx(100, abs=0.1)
+    assert lightness("#777777") == pytest.approx(50, abs=0.2)
+    assert smallest_difference(_COLOURS[:4]) > 10
+    assert max(map(lightness, _COLOURS[:4])) < 90, "on white paper"
+    assert smallest_difference(_COLOURS[:5]) < 10, "from here on by their lines alone"
+    assert len(set(_LINES)) == len(_LINES) == len(_COLOURS)
 
 
 def test_all_that_is_wrong_with_a_picture_is_told_at_once(tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from callbacks import CallbackConfigError, TrackerLogger
+from callbacks import CallbackConfigError, PeriodicCheckpoint, RLlibCallback, TrackerLogger
 from callbacks.ready_made import trackers
-from callbacks.ready_made.tracker_services import Artifact
+from callbacks.ready_made.result_loggers import objects_beside
+from callbacks.ready_made.tracker_services import AimService, Artifact
 from callbacks.ready_made.trackers import ServiceSender, TrackedRows, numbers_of
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
@@ -252,6 +254,7 @@ def test_the_end_of_a_run_follows_its_last_row_even_into_a_full_queue(
     store.answers.clear()
     sink = TrackedRows(Service(store), tmp_path / "t", max_waiting=1)
     sink.append(row(1, done=True))
+    sink.end()
     store.answers.set()
     assert sink.sender.flush(10)
     assert sent(store) == [[100]]
@@ -360,11 +363,89 @@ def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
     assert "was removed before it could be sent" in caplog.text
 
 
+@pytest.mark.parametrize("tracker_is_first", [True, False])
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("has_end", [True, False])
+def test_every_checkpoint_is_sent_the_last_one_too(
+    has_end: bool, background: bool, tracker_is_first: bool, store: Store, tmp_path: Path
+) -> None:
+    saving = PeriodicCheckpoint(tmp_path / "run", every=1, background=background)
+    tracker = TrackerLogger(FilingService(store), tmp_path / "t", artifacts=["checkpoints"])
+    algorithm = SteeredAlgorithm(*((tracker, saving) if tracker_is_first else (saving, tracker)))
+    (logger,) = objects_beside(algorithm, TrackerLogger)
+    found = []
+    for iteration in (1, 2, 3):
+        algorithm.tell(done=has_end and iteration == 3)
+        assert logger.flush_service(10)
+        found.append([(name, step) for _, _, name, step in store.files])
+    algorithm.finish_saving()  # as `stop()` does
+    assert logger.flush_service(10)
+    names = ["run-000001", "run-000002", "run-000003"]
+    assert [name for _, _, name, _ in store.files] == names
+    if not background:
+        assert found[-1] == list(zip(names, (100, 200, 300), strict=True)), "with their own rows"
+        assert list(map(len, found)) == [1, 2, 3]
+    assert logger.num_rows_lost == 0
+    assert sent(store) == [[100, 200, 300]]
+    reopened = ["open", "close"] if has_end and background else []
+    assert store.events == ["open", *(["close"] if has_end else []), *reopened]
+
+
+def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(
+    store: Store, tmp_path: Path
+) -> None:
+    def record(**_: Any) -> None:
+        recorded(tmp_path / "videos", "evaluation-0-0.mp4")
+
+    tracker = TrackerLogger(FilingService(store), tmp_path / "t", artifacts=["videos"])
+    listener = make_listener(record)
+    algorithm = SteeredAlgorithm(tracker, listener, PeriodicCheckpoint(tmp_path / "run", every=1))
+    algorithm.first.sink.video_folders = [tmp_path / "videos"]
+    algorithm.tell(done=True)
+    assert algorithm.first.flush_service(10)
+    assert [name for _, _, name, _ in store.files] == ["evaluation-0-0"]
+    assert store.events == ["open", "close"]
+
+
+def make_listener(function: Callable[..., None]) -> type[RLlibCallback]:
+    """A callback that hears of saved checkpoints."""
+    return type("Listener", (RLlibCallback,), {
+        "on_checkpoint_saved": lambda _, **given: function(**given)
+    })  # fmt: skip
+
+
 def test_artefacts_that_a_service_cannot_take_are_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(CallbackConfigError, match="Service has no `log_artifact`"):
         TrackerLogger(Service(store), tmp_path, artifacts=["videos"])
     with pytest.raises(CallbackConfigError, match="must be one of 'checkpoints', 'videos'"):
         TrackerLogger(FilingService(store), tmp_path, artifacts=["weights"])  # type: ignore[list-item]
+
+
+class AimRun:
+    """What `AimService` uses of a run of Aim."""
+
+    hash = "0123abcd"
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.name = ""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Nothing is kept."""
+
+    def set_artifacts_uri(self, uri: str) -> None:
+        """Nothing is kept."""
+
+
+def test_the_file_that_names_a_run_of_aim_is_replaced_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aim", SimpleNamespace(Run=AimRun))  # type: ignore[arg-type]
+    known, as_it_was = tmp_path / "aim-run", tmp_path / "as-it-was"
+    known.write_text("an-earlier-run ffff")
+    as_it_was.hardlink_to(known)
+    AimService("aim://server:1").open_run("this-run", {**FACTS, "folder": str(tmp_path)})
+    assert known.read_text() == "this-run 0123abcd"
+    assert as_it_was.read_text() == "an-earlier-run ffff", "never emptied, also not for a moment"
 
 
 SCRIPT = """

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
 from callbacks.ready_made.metric_values import count_problems
@@ -99,11 +99,7 @@ class RunPlan:
             "track": list(self.track),
         }
         data = (json.dumps(plan, indent=2) + "\n").encode()
-
-        def write(opened: BinaryIO) -> None:
-            opened.write(data)
-
-        write_whole_file(file, write, overwrite=True)
+        write_whole_file(file, data, overwrite=True)
 
 
 def plan_of_new_run(arguments: argparse.Namespace) -> RunPlan:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
@@ -314,12 +314,8 @@ def write_settings(file: Path, algo: Algorithm, plan: RunPlan, *, names: Sequenc
         TrainerError: it cannot be written.
     """
     text = json.dumps(_described(algo, plan, names), indent=2) + "\n"
-
-    def write(opened: BinaryIO) -> None:
-        opened.write(text.encode())
-
     try:
-        write_whole_file(file, write, overwrite=True)
+        write_whole_file(file, text.encode(), overwrite=True)
     except OSError as error:
         raise TrainerError(
             f"The settings of the run cannot be written to {file}: {error}. Make room or "

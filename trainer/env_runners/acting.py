@@ -37,7 +37,10 @@ class Acting:
         noise_kind, noise_width: the random numbers that one drawn action takes.
         needs_decoding: whether the env gets another action than the module gives (`to_env`).
         space: the action space as it is before `to_env`: to draw from without the module.
+        gives: the module's outputs that are kept with each action.
     """
+
+    gives: tuple[str, ...] = (ACTION_DIST_INPUTS,)
 
     def __init__(self, module: RLModule, *, normalize_actions: bool, clip_actions: bool) -> None:
         self.module = module
@@ -93,8 +96,8 @@ class Acting:
             where: says which observation a row is, for an error text.
 
         Returns:
-            B actions as the module gives them, and the distribution's inputs that they come from,
-            B rows of float32 [K].
+            B actions as the module gives them, and what each comes with: a row of `gives`, float32
+            [K] for the distribution's inputs, or a tuple of several.
 
         Raises:
             EnvContractError: an observation does not belong to its space, or its action mask leaves
@@ -103,13 +106,8 @@ class Acting:
         batch = {OBS: self._encoder.encode(observations)}
         self._check_masks(batch[OBS], where)
         if noise is not None:
-            inputs = self.module.forward_exploration(batch)[ACTION_DIST_INPUTS]
-            actions = self.distribution.sample(inputs, noise)
-        else:
-            inputs = self.module.forward_inference(batch)[ACTION_DIST_INPUTS]
-            actions = self.distribution.deterministic(inputs)
-        # A copy: a module of the user's may write its outputs into the same memory again.
-        return self.rows(actions, len(inputs)), list(inputs.copy())
+            return self.chosen(self.module.forward_exploration(batch), noise)
+        return self.chosen(self.module.forward_inference(batch), None)
 
     def encoded(
         self, observations: list[Any], where: Callable[[int], str]
@@ -171,6 +169,7 @@ class Acting:
             actions = self.distribution.sample(inputs, noise)
         else:
             actions = self.distribution.deterministic(inputs)
+        # A copy: a module of the user's may write its outputs into the same memory again.
         return self.rows(actions, len(inputs)), list(inputs.copy())
 
     def rows(self, actions: Any, count: int) -> list[Any]:
@@ -212,6 +211,23 @@ class Acting:
     def to_env(self, action: Any) -> Any:
         """An action of the module as the env takes it."""
         return self._decoder.to_env(action)
+
+
+class ValuingActing(Acting):
+    """Acting of a module that acts and values at once; see `RLModule.gives_values`.
+
+    Values of images cost as much as acting does. What was computed when acting is not computed
+    again: it is an extra output of every step.
+    """
+
+    gives = (ACTION_DIST_INPUTS, VF_PREDS)
+
+    def chosen(
+        self, outputs: Mapping[str, Any], noise: Array | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Actions, and pairs of distribution inputs and values; see `Acting.act`."""
+        actions, inputs = super().chosen(outputs, noise)
+        return actions, list(zip(inputs, outputs[VF_PREDS].copy(), strict=True))
 
 
 # ---- perturbed modules
@@ -496,8 +512,15 @@ class ActionSource:
         outputs: the extra outputs that each step brings.
     """
 
-    def __init__(self, module: RLModule, spec: EnvRunnerSpec, *, where: Where) -> None:
-        self.acting = Acting(
+    def __init__(
+        self,
+        module: RLModule,
+        spec: EnvRunnerSpec,
+        *,
+        where: Where,
+        acting: type[Acting] = Acting,
+    ) -> None:
+        self.acting = acting(
             module, normalize_actions=spec.normalize_actions, clip_actions=spec.clip_actions
         )
         self.exploring = Exploring.of(
@@ -506,7 +529,7 @@ class ActionSource:
             num_workers=spec.num_workers,
             worker_index=spec.worker_index,
         )
-        self.outputs: tuple[str, ...] = (ACTION_DIST_INPUTS,)
+        self.outputs = self.acting.gives
         if self.exploring is not None and self.exploring.gives_logp:
             self.outputs = (ACTION_DIST_INPUTS, ACTION_LOGP)
         self._explore, self._timestep = spec.explore, 0
@@ -654,35 +677,6 @@ class ActionSource:
         """Takes over what the main process' strategy knows."""
         if self.exploring is not None:
             self.exploring.set_state(state)
-
-
-class ValuingSource(ActionSource):
-    """Gives actions of a module that acts and values at once; see `RLModule.gives_values`.
-
-    Values of images cost as much as acting does. What was computed when acting is not computed
-    again: it is an extra output of every step.
-    """
-
-    def __init__(self, module: RLModule, spec: EnvRunnerSpec, *, where: Where) -> None:
-        super().__init__(module, spec, where=where)
-        self._records_values = self.exploring is None
-        if self._records_values:
-            self.outputs = (ACTION_DIST_INPUTS, VF_PREDS)
-
-    def act(
-        self, active: list[EnvSlot], *, explore: bool, timestep: int
-    ) -> tuple[list[Any], list[Any]]:
-        """See `ActionSource.act`."""
-        if not self._records_values:
-            return super().act(active, explore=explore, timestep=timestep)
-        self._explore, self._timestep = explore, timestep
-        # Also where nothing is drawn: the stream stays in step with the episode.
-        noise = np.concatenate([slot.noise.next_row() for slot in active]).reshape(len(active), -1)
-        observations = [slot.observation for slot in active]
-        batch = self.acting.encoded(observations, partial(self._where, active))
-        outputs = self.acting.outputs(batch, explore=explore)
-        actions, inputs = self.acting.chosen(outputs, noise if explore else None)
-        return actions, list(zip(inputs, outputs[VF_PREDS].copy(), strict=True))
 
 
 def _in_rows(values: Array, rows: Sequence[int], count: int) -> Array:

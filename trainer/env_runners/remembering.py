@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trainer.connectors import PreviousSteps
-from trainer.env_runners.acting import ActionSource, ValuingSource, Where
+from trainer.env_runners.acting import Acting, ActionSource, ValuingActing, Where
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.episodes import SingleAgentEpisode
@@ -98,6 +98,7 @@ def action_source(module: RLModule, spec: EnvRunnerSpec, *, where: Where) -> Act
     """Where the actions of a module come from."""
     if module.is_stateful():
         return RememberingSource(module, spec, where=where)
-    is_valued = module.gives_values and not spec.in_evaluation
-    source = ValuingSource if is_valued else ActionSource
-    return source(module, spec, where=where)
+    # A strategy brings outputs of its own, and nobody learns from what is played to evaluate.
+    is_plain = spec.exploration.is_plain_sampling and not spec.in_evaluation
+    acting = ValuingActing if is_plain and module.gives_values else Acting
+    return ActionSource(module, spec, where=where, acting=acting)

@@ -51,7 +51,7 @@ class QModelConfig(DefaultModelConfig):
     v_max: float = 10.0
 
 
-@checked_methods(but=JUDGED_BY_CHECKED_ROWS)
+@checked_methods(but=(*JUDGED_BY_CHECKED_ROWS, "expected_values"))
 class QModule(RLModule):
     """Q(s, a) for every action of a Discrete space.
 
@@ -145,14 +145,13 @@ class QModule(RLModule):
         if "vf" in outputs:
             advantages = advantages - advantages.mean(axis=1, keepdims=True)
             advantages += outputs["vf"][:, None, :]
-        return self._expected(advantages)
+        return self.expected_values(advantages)
 
     def expected_values(self, outputs: Array) -> Array:
-        """Q values [B, n] from outputs [B, n, m]; those of impossible actions are `INVALID`."""
-        return self._expected(outputs)
+        """Q values [B, n] from outputs [B, n, m]; those of impossible actions are `INVALID`.
 
-    def _expected(self, outputs: Array) -> Array:
-        """`expected_values`, for every vector step."""
+        Called for every vector step, so its argument is not checked.
+        """
         if len(self.atoms) == 1:
             return outputs[:, :, 0]
         exponentials = np.exp(outputs - outputs.max(axis=2, keepdims=True))

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
@@ -70,11 +70,7 @@ def write_report(
     environment = jinja.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     content = environment.from_string(_TEMPLATE).render(title=title, **_tables(runs, labels))
     target.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(opened: BinaryIO) -> None:
-        opened.write(content.encode())
-
-    write_whole_file(target, write, overwrite=True)
+    write_whole_file(target, content.encode(), overwrite=True)
     return target
 
 
