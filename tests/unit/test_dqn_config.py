@@ -219,3 +219,15 @@ def test_old_dict_configs_are_understood() -> None:
     assert config.min_sample_timesteps_per_iteration == 50
     config.environment(observation_space=spaces.Box(-1, 1, (2,)), action_space=spaces.Discrete(2))
     assert "af/1/kernel" in module_specs(config).only.build().parameters.shapes
+
+
+def test_first_weights_are_uniform_and_saved_configs_keep_theirs() -> None:
+    assert DQNConfig().model_config == {"initializer": "uniform"}
+    assert DQNConfig().training(model={"fcnet_hiddens": [8]}).model_config == {
+        "fcnet_hiddens": [8],
+        "initializer": "uniform",
+    }
+    state = DQNConfig().get_state()
+    assert DQNConfig.from_state(state).model_config == {"initializer": "uniform"}
+    of_before = {**state, "settings": {**state["settings"], "model_config": {}}}
+    assert DQNConfig.from_state(of_before).model_config == {}

@@ -493,8 +493,12 @@ class ConfigValues:
             ],
         )
         config = cls()
-        for name, value in {**cls.overrides(**state["settings"]), **given}.items():
+        saved: dict[str, Any] = cls.overrides(**state["settings"])
+        for name, value in {**saved, **given}.items():
             config.write_value(name, value)
+            if name not in given and config._names.settings[name].keeps_default:
+                # It is whole: a default of a later release is not laid below it.
+                config._values[name] = copy_value(value)
         config.update_from_dict(changes or {})
         if not allow_code:
             users = {**given, **cls.overrides(**(changes or {}))}

@@ -407,6 +407,8 @@ class DQNConfig(OffPolicyConfig):
             "grad_clip": 40.0,
             "target_network_update_freq": 500,
             "min_sample_timesteps_per_iteration": 1000,
+            # Steadier than orthogonal ones; see benchmarks/README.md.
+            "model_config": {"initializer": "uniform"},
         }
     )
     rules: ClassVar[tuple[Rule, ...]] = (
