@@ -439,7 +439,7 @@ class AimRun:
 def test_the_file_that_names_a_run_of_aim_is_replaced_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "aim", SimpleNamespace(Run=AimRun))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "aim", SimpleNamespace(Run=AimRun))
     known, as_it_was = tmp_path / "aim-run", tmp_path / "as-it-was"
     known.write_text("an-earlier-run ffff")
     as_it_was.hardlink_to(known)
