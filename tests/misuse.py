@@ -14,7 +14,6 @@ import inspect
 import io
 import linecache
 import random
-import signal
 import traceback
 import types
 import warnings
@@ -32,6 +31,7 @@ import trainer
 from callbacks import AnyCallbackError
 from checkpoints import CheckpointError
 from checkpoints.arguments import parameter_check
+from tests.alarms import alarm
 from trainer import actors
 from trainer.errors import TrainerError
 from trainer.metrics import ResultDict
@@ -356,7 +356,7 @@ def answer(call: Call, folder: Path) -> Answer:
     (folder / "file.txt").write_text("text")
     positional = [_BY_NAME[name].make(folder) for name in call.positional]
     named = {name: _BY_NAME[value].make(folder) for name, value in call.named}
-    with _subject(call.owner) as subject, _limited(), _quiet():
+    with _subject(call.owner) as subject, alarm(_end_it, after_s=_LIMIT_S), _quiet():
         function = getattr(subject, call.name)
         try:
             inspect.signature(function).bind(*positional, **named)
@@ -386,18 +386,8 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _limited() -> Iterator[None]:
-    def end(*_: Any) -> None:
-        raise InterruptedError(f"no answer within {_LIMIT_S} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+def _end_it() -> None:
+    raise InterruptedError(f"no answer within {_LIMIT_S} s")
 
 
 def _raw(error: BaseException, call: Call) -> str:

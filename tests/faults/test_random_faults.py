@@ -5,9 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,6 +12,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import encode
+from tests.alarms import alarm
 from trainer import DQNConfig, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
@@ -71,28 +69,6 @@ def undisturbed(name: str) -> bytes:
         for _ in range(ITERATIONS):
             algo.train()
         return known(algo)
-
-
-@contextmanager
-def alarm(action: Callable[[], None], *, after_s: float, every_s: float = 0.0) -> Iterator[None]:
-    """Calls a function in the main thread, in the middle of whatever the block is doing.
-
-    Once after some time, and then, if that is not 0, again and again.
-    """
-    is_armed = True
-
-    def act(number: int, frame: FrameType | None) -> None:
-        if is_armed:
-            action()
-
-    before = signal.signal(signal.SIGALRM, act)
-    signal.setitimer(signal.ITIMER_REAL, after_s, every_s)
-    try:
-        yield
-    finally:
-        is_armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 class Killer:

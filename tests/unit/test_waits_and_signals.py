@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty
-from types import FrameType
 
 import pytest
 
+from tests.alarms import alarm
 from trainer.runtime.local_engine import ArrivalFlag
 from trainer.tune.session import Session
 
@@ -20,22 +19,11 @@ HANDLER_S = 0.006
 RESCUE_S = 1.0
 
 
-@contextmanager
-def a_slow_handler_at(moment_s: float) -> Iterator[None]:
-    """A signal comes after so many seconds, and its handler takes longer than the wait."""
-
-    def work(number: int, frame: FrameType | None) -> None:
-        until = time.perf_counter() + HANDLER_S
-        while time.perf_counter() < until:
-            pass
-
-    before = signal.signal(signal.SIGALRM, work)
-    signal.setitimer(signal.ITIMER_REAL, moment_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def take_long() -> None:
+    """A handler that is at work for longer than the wait."""
+    until = time.perf_counter() + HANDLER_S
+    while time.perf_counter() < until:
+        pass
 
 
 def longest_wait_s(wait: Callable[[], None], rescue: Callable[[], None]) -> float:
@@ -45,7 +33,7 @@ def longest_wait_s(wait: Callable[[], None], rescue: Callable[[], None]) -> floa
         timer = threading.Timer(RESCUE_S, rescue)
         timer.start()
         started = time.perf_counter()
-        with a_slow_handler_at(WAIT_S / 2):
+        with alarm(take_long, after_s=WAIT_S / 2):
             wait()
         longest = max(longest, time.perf_counter() - started)
         timer.cancel()
@@ -86,23 +74,20 @@ def test_the_flag_remembers_once_what_was_told_in_between() -> None:
 def test_another_thread_ends_a_wait_without_limit() -> None:
     flag = ArrivalFlag()
     timer = threading.Timer(0.01, flag.put)
+    started = time.monotonic()
     timer.start()
     flag.wait(float("inf"))
+    assert time.monotonic() - started >= 0.01, "it ended before anything was told"
     timer.join()
 
 
 def test_an_interrupt_ends_a_wait_and_leaves_the_flag_usable() -> None:
     flag = ArrivalFlag()
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.005)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            flag.wait(float("inf"))
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(KeyboardInterrupt), alarm(interrupt, after_s=0.005):
+        flag.wait(float("inf"))
     flag.put()
     flag.wait(float("inf"))
