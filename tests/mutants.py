@@ -4,10 +4,15 @@
     python -m tests.mutants        every mutant, with what its file's are shown to (`SHOWN`)
     python -m tests.mutants -k replay -- tests/contract tests/unit/test_replay_state.py
 
-Each is put into a copy of the project, the tests run there until one fails, and a line says which
-one it was. A mutant that no test notices is printed with an empty place; the exit code is 1 then.
-Texts instead of line numbers: a mutant whose text is no longer there, or is there twice, is an
-error, so that the list keeps up with the source (`tests/unit/test_mutants.py` looks, too).
+The chosen tests run in a copy of the project first, as it is: what fails there says nothing of a
+mutant, so mutants that are shown to it get no verdict. Then each mutant is put into the copy, its
+tests run until one fails, and a line says which one that was. A test that takes longer than its
+limit is no verdict either, and named apart: a mutant may hang, or the machine be slow. The exit
+code is 0 if every mutant was noticed.
+
+Texts instead of line numbers: a mutant whose text is no longer there, or is there twice, or that
+changes nothing, is an error, so that the list keeps up with the source
+(`tests/unit/test_mutants.py` looks, too).
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -117,12 +124,14 @@ SHOWN: Final = {
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
     ),
     "trainer/evaluation/evaluations.py": Shown(
-        "contract/test_components", ("PPO, evaluation runner", "PPO")
+        "contract/test_components integration/test_foreach_metrics",
+        ("PPO, evaluation runner", "PPO"),
     ),
 }
 _COPIED: Final = ("trainer", "callbacks", "checkpoints", "tests", "benchmarks", "examples", "docs")
-_MOST_SECONDS: Final = 180
-_FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_MOST_SECONDS: Final = 300
+_MOST_SECONDS_UNMUTATED: Final = 3600
+_FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -397,65 +406,110 @@ def text_with(mutant: Mutant, root: Path = ROOT) -> str:
     """The file's text with the mistake.
 
     Raises:
-        LookupError: the old text is not there exactly once.
+        LookupError: the old text is not there exactly once, or the new one is the same.
     """
     text = (root / mutant.file).read_text(encoding="utf-8")
-    if (number := text.count(mutant.old)) != 1:
+    if (number := text.count(mutant.old)) != 1 or mutant.old == mutant.new:
         raise LookupError(
             f"The old text of the mutant {mutant.name!r} is {number} times in the file; expected "
-            "once. Let the list follow the source: tests/mutants.py."
+            "once, and another text instead. Let the list follow the source: tests/mutants.py."
         )
     return text.replace(mutant.old, mutant.new)
 
 
-def first_failure(mutant: Mutant, copy: Path, tests: list[str]) -> str:
-    """The first test that notices a mutant in a copy of the project; empty if none does."""
-    file = copy / mutant.file
-    before = file.read_bytes()
-    file.write_text(text_with(mutant, copy), encoding="utf-8")
-    command = ["-m", "pytest", "-x", "-q", "-n0", "-p", "no:randomly", "--no-header", "--tb=no"]
+class Verdict(NamedTuple):
+    """What came out of tests.
+
+    Attributes:
+        kind: "passed", "failed", or "none": they did not come to an end.
+        what: the first test that failed, or why there is no verdict.
+    """
+
+    kind: str
+    what: str = ""
+
+
+def copy_of_project(folder: Path) -> None:
+    """Copies what tests need, without what was compiled."""
+    for name in _COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, folder)
+
+
+def run_tests(copy: Path, tests: Sequence[str], *options: str, limit_s: float) -> Verdict:
+    """Runs tests in a copy of the project."""
+    command = ["-m", "pytest", "-q", "-n0", "-p", "no:randomly", "--no-header", "--tb=no"]
     try:
         done = subprocess.run(
-            [sys.executable, *command, "-m", "not slow and not ray", *tests],
-            cwd=copy, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS,
+            [sys.executable, *command, "-rfE", "-m", "not slow and not ray", *options, *tests],
+            cwd=copy, capture_output=True, text=True, check=False, timeout=limit_s,
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"not done within {_MOST_SECONDS} s"
+        return Verdict("none", f"timed out after {limit_s:.0f} s")
+    if done.returncode == 0:
+        return Verdict("passed")
+    if done.returncode == 1:
+        return Verdict("failed", "\n".join(_FAILURES.findall(done.stdout)))
+    return Verdict("none", f"exit code {done.returncode}: {(done.stdout + done.stderr)[-300:]}")
+
+
+def failing_unmutated(copy: Path, selections: Iterable[Sequence[str]]) -> list[str]:
+    """The tests of any selection that fail without a mistake; each test is run once.
+
+    Raises:
+        RuntimeError: the tests did not come to an end, so nothing can be said.
+    """
+    every = dict.fromkeys(test for selection in selections for test in selection)
+    found = run_tests(copy, [*every], limit_s=_MOST_SECONDS_UNMUTATED)
+    if found.kind == "none":
+        raise RuntimeError(f"The tests without a mistake: {found.what}. Mend them first.")
+    return found.what.splitlines()
+
+
+def verdict_on(mutant: Mutant, copy: Path, tests: Sequence[str]) -> Verdict:
+    """What the tests say of a mutant, which is in the copy only meanwhile."""
+    file = copy / mutant.file
+    before = file.read_bytes()
+    file.write_text(text_with(mutant, copy), encoding="utf-8")
+    try:
+        return run_tests(copy, tests, "-x", limit_s=_MOST_SECONDS)
     finally:
         file.write_bytes(before)
-    if done.returncode == 0:
-        return ""
-    found = _FIRST_FAILURE.search(done.stdout)
-    return found[1] if found else f"exit code {done.returncode}: {done.stderr[-200:]}"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; 1 if a mutant was not noticed."""
+    """The command; 1 unless every mutant was noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("-k", metavar="TEXT", default="", help="only mutants with this in the name")
     parser.add_argument("tests", nargs="*", help="files and folders of tests instead")
     given = parser.parse_args(arguments)
-    chosen = [mutant for mutant in MUTANTS if given.k in mutant.name]
-    num_missed = 0
+    chosen = {
+        mutant: given.tests or SHOWN[mutant.file].arguments()
+        for mutant in MUTANTS
+        if given.k in mutant.name
+    }
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for name in _COPIED:
-            shutil.copytree(
-                ROOT / name, Path(folder, name), ignore=shutil.ignore_patterns("__pycache__")
-            )
-        for name in ("pyproject.toml", "README.md"):
-            shutil.copy(ROOT / name, folder)
-        for mutant in chosen:
+        copy_of_project(Path(folder))
+        broken = failing_unmutated(Path(folder), chosen.values())
+        for mutant, tests in chosen.items():
             begun = time.monotonic()
-            tests = given.tests or SHOWN[mutant.file].arguments()
-            noticed = first_failure(mutant, Path(folder), tests)
-            num_missed += not noticed
-            seconds = time.monotonic() - begun
-            sys.stdout.write(f"{mutant.name} | {noticed} | {seconds:.0f} s\n")
+            if own := [name for name in broken if name.startswith(tuple(tests))]:
+                found = Verdict("none", f"fails without it: {own[0]}")
+            else:
+                found = verdict_on(mutant, Path(folder), tests)
+            counts[found.kind] += 1
+            what = found.what if found.kind == "failed" else f"NOT NOTICED {found.what}".rstrip()
+            sys.stdout.write(f"{mutant.name} | {what} | {time.monotonic() - begun:.0f} s\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{len(chosen)} mutants, {num_missed} not noticed\n")
-    return int(bool(num_missed))
+    sys.stdout.write(
+        f"{len(chosen)} mutants: {counts['failed']} noticed, {counts['passed']} not noticed, "
+        f"{counts['none']} without a verdict\n"
+    )
+    return int(counts["failed"] < len(chosen))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
-from checkpoints.state_shapes import anything, fields, number
+from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
     SCHEDULES,
@@ -812,7 +812,7 @@ class ParameterNoise(WithSubExploration):
 
     def check_state(self, state: State) -> None:
         """See `Exploration.check_state`."""
-        check_shape(state, fields({"cur_stddev": number, "sub_exploration": anything}))
+        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))
         super().check_state(state)
 
     def set_state(self, state: State) -> None:
