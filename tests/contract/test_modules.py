@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import pickle
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,7 @@ from checkpoints import decode, encode
 from tests.mutated_states import mutated, mutations
 from trainer import RLModule, RLModuleSpec
 from trainer.errors import ModuleError
+from trainer.modules import QModule
 from trainer.modules.spaces import INVALID
 from trainer.seeding import NOISE_DRAWS
 from trainer.testing.checks import check_module, encoded_samples
@@ -35,8 +37,23 @@ HAS_TORCH: Final = importlib.util.find_spec("torch") is not None
 
 OBS: Final = spaces.Box(-1.0, 1.0, (3,))
 IMAGE: Final = spaces.Box(0, 255, (6, 5, 2), np.uint8)
-MIXED: Final = spaces.Dict({"n": spaces.Discrete(3), "pair": spaces.Tuple([OBS, IMAGE])})
+PARTS: Final = spaces.Tuple([OBS, spaces.Box(0, 255, (2, 6, 6), np.uint8)])
+BESIDE: Final = spaces.Dict(
+    {
+        "action_mask": spaces.MultiBinary(4),
+        "before": spaces.Discrete(2),
+        "image": IMAGE,
+        "later": PARTS,
+    }
+)
 MASKED: Final = spaces.Dict({"action_mask": spaces.MultiBinary(4), "observations": OBS})
+_OF_FOUR: Final = spaces.Box(-1.0, 1.0, (4,))
+MIXED_BITS: Final = spaces.Dict(
+    {"choice": spaces.Discrete(3), "pair": spaces.Tuple([_OF_FOUR, spaces.MultiBinary(2)])}
+)
+MASKED_FOUR: Final = spaces.Dict(
+    {"action_mask": spaces.Box(0, 1, (4,), np.int8), "observations": _OF_FOUR}
+)
 FOUR: Final = spaces.Discrete(4)
 MULTI: Final = spaces.MultiDiscrete([2, 3])
 BOX: Final = spaces.Box(-1.0, 1.0, (2,))
@@ -57,6 +74,12 @@ class Case(NamedTuple):
     config: Mapping[str, Any] = {}
     actions: spaces.Space[Any] = FOUR
     observations: spaces.Space[Any] = OBS
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.config.get("backend") == "torch" or self.module_class.startswith(
+            (OF_TORCH, _TORCH_UNIT)
+        )
 
     @property
     def learns(self) -> bool:
@@ -102,6 +125,8 @@ Q: Final = "trainer.modules.q_module:QModule"
 SAC: Final = "trainer.modules.sac_module:SACModule"
 RANDOM: Final = "trainer.modules.random_module:RandomRLModule"
 OF_TORCH: Final = "tests.torch_modules:"
+_UNIT: Final = "tests.unit."
+_TORCH_UNIT: Final = _UNIT + "test_modules_torch:"
 
 _DENSE: Final = {"fcnet_hiddens": [6, 5]}
 _HEADS: Final = {**_DENSE, "head_fcnet_hiddens": [4], "head_fcnet_activation": "swish"}
@@ -139,9 +164,15 @@ CASES: Final[Mapping[str, Case]] = {
     "actor and critic, images alone": Case(
         ACTOR_CRITIC, {**_IMAGES, **_EMPTY, "vf_share_layers": True}, FOUR, IMAGE
     ),
-    "actor and critic, parts and images": Case(
-        ACTOR_CRITIC, {**_IMAGES, "vf_share_layers": True}, FOUR, MIXED
+    "actor and critic, images beside": Case(
+        ACTOR_CRITIC, {**_IMAGES, "vf_share_layers": True}, FOUR, BESIDE
     ),
+    "actor and critic, two towers beside": Case(
+        ACTOR_CRITIC, {**_IMAGES, **_EMPTY, "vf_share_layers": False}, FOUR, BESIDE
+    ),
+    "Q, images beside": Case(Q, _IMAGES, FOUR, BESIDE),
+    "actor and critic by Torch": Case(ACTOR_CRITIC, {**_APART, "backend": "torch"}, BOX),
+    "Q by Torch": Case(Q, {**_IMAGES, "backend": "torch"}, FOUR, IMAGE),
     "policy": Case(POLICY, _DENSE),
     "Q": Case(Q, _DENSE),
     "Q, plain": Case(Q, {**_DENSE, "dueling": False}),
@@ -178,6 +209,12 @@ CASES: Final[Mapping[str, Case]] = {
     "a user's with memory, masks": Case("tests.memory_modules:RunningMean", {}, FOUR, MASKED),
     "Torch": Case(OF_TORCH + "DenseModule", {}, BOX),
     "Torch, batch normalisation and dropout": Case(OF_TORCH + "NoisyDense", {}, MULTI),
+    "a user's that knows no masks": Case(_UNIT + "test_modules_action_masks:LinearModule"),
+    "a user's that knows no masks, with masks": Case(
+        _UNIT + "test_modules_action_masks:LinearModule", {}, FOUR, MASKED
+    ),
+    "Torch, parts": Case(_TORCH_UNIT + "OfAllParts", {}, FOUR, MIXED_BITS),
+    "Torch, masks": Case(_TORCH_UNIT + "IgnoresItsMask", {}, FOUR, MASKED_FOUR),
     "Torch, images": Case(OF_TORCH + "NoisyConvolution", {}, FOUR, IMAGE),
     "Torch, memory": Case(OF_TORCH + "Remembering", {"cell_size": 4}),
     "Torch, SAC": Case(OF_TORCH + "TwinSAC", {}, BOX),
@@ -191,7 +228,7 @@ def over(*, choose: Callable[[Case], bool] = lambda _: True) -> Any:
     return pytest.mark.parametrize(
         "case",
         [
-            pytest.param(case, marks=[without] if case.module_class.startswith(OF_TORCH) else [])
+            pytest.param(case, marks=[without] if case.needs_torch else [])
             for case in CASES.values()
             if choose(case)
         ],
@@ -209,11 +246,7 @@ def test_every_class_of_networks_is_in_the_table() -> None:
     for room in pkgutil.iter_modules(trainer.modules.__path__, "trainer.modules."):
         if HAS_TORCH or ".torch_" not in room.name:
             importlib.import_module(room.name)
-    loaded = [
-        case.loaded()
-        for case in CASES.values()
-        if HAS_TORCH or not case.module_class.startswith(OF_TORCH)
-    ]
+    loaded = [case.loaded() for case in CASES.values() if HAS_TORCH or not case.needs_torch]
     tested = {kind for module_class in loaded for kind in module_class.__mro__}
     ours = {kind for kind in derived(RLModule) if kind.__module__.startswith("trainer.")}
     assert len(ours) > 7
@@ -273,7 +306,7 @@ def test_likelihoods_of_explored_actions_are_those_that_are_learnt_from(case: Ca
     assert np.ptp(expected) > 0, "a negative control: rows differ"
 
 
-@over(choose=lambda case: case.observations is MASKED)
+@over(choose=lambda case: case.observations in (MASKED, MASKED_FOUR, BESIDE))
 def test_impossible_actions_have_no_probability_and_no_gradient(case: Case) -> None:
     module, rows = case.build(), case.rows()
     possible = module.action_mask(rows)
@@ -282,7 +315,8 @@ def test_impossible_actions_have_no_probability_and_no_gradient(case: Case) -> N
     distribution = module.action_distribution
     inputs = acted(module, rows)["action_dist_inputs"]
     assert (inputs[~possible] == np.float32(INVALID)).all()
-    assert (inputs[possible] > -1e3).all()
+    free = module.forward_acting(rows[:, : module.obs_size])
+    np.testing.assert_array_equal(inputs[possible], free[possible])
     best, rng = distribution.deterministic(inputs), np.random.default_rng(0)
     for _ in range(50):
         noise = NOISE_DRAWS[distribution.noise_kind](rng, (len(rows), distribution.noise_width))
@@ -293,9 +327,12 @@ def test_impossible_actions_have_no_probability_and_no_gradient(case: Case) -> N
         return
     outputs = module.forward_train({"obs": rows})["action_dist_inputs"]
     ones = np.ones_like(outputs)
+    assert (outputs.reshape(*possible.shape, -1)[~possible] == np.float32(INVALID)).all()
     module.backward(d_action_dist_inputs=ones, d_vf_preds=np.zeros(len(rows), np.float32))
     before = module.gradients.flat.copy()
-    ones.reshape(len(rows), possible.shape[1], -1)[~possible] = 7.0
+    ones.reshape(*possible.shape, -1)[~possible] = 7.0
+    if case.needs_torch:  # whose gradients are computed once
+        module.forward_train({"obs": rows})
     module.backward(d_action_dist_inputs=ones, d_vf_preds=np.zeros(len(rows), np.float32))
     assert before.any()
     assert module.gradients.flat.tobytes() == before.tobytes()
@@ -363,18 +400,39 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(case: Case) ->
             module.set_state(given)
         text = str(refused.value)
         assert not path or str(path[0]) in text, (mutation, text)
-        assert text.count(".") > 0, "what happened and what to do"
+        assert text.count(". ") > 0, "what happened and what to do"
         assert encode(module.get_state()) == known, what
+    for name, array in decode(known).items():
+        if array.dtype.kind == "f":
+            given = {**decode(known), name: np.full_like(array, np.nan)}
+            with pytest.raises(ModuleError, match=re.escape(name)):
+                module.set_state(given)
+            assert encode(module.get_state()) == known, name
 
 
 @over()
 def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case: Case) -> None:
     module, rows = case.build(), case.rows()
     actor = case.build(None, inference_only=True)
+    assert case.needs_torch or not actor.parameters.flat.any(), "they wait for their state"
     expected = encode(acted(module, rows)["action_dist_inputs"])
     for state in (module.get_state(inference_only=True), module.get_state()):
         actor.parameters.flat[:] = 0.0
         actor.set_state(state)
         assert encode(acted(actor, rows)["action_dist_inputs"]) == expected
     assert set(actor.get_state()) == set(module.get_state(inference_only=True))
-    assert set(actor.get_state()) <= set(module.get_state())
+    left_out = set(module.get_state()) - set(actor.get_state())
+    assert all(name.startswith(("vf", "qf", "log_alpha")) for name in left_out)
+    if any(name.startswith("vf") for name in left_out) and not case.gives_values_of_actions:
+        for learn in (actor.forward_train, actor.compute_values):
+            with pytest.raises(ModuleError, match=r"inference_only=True|no values"):
+                learn({"obs": rows})
+
+
+@over(choose=lambda case: case.gives_values_of_actions)
+def test_values_of_actions_are_the_same_in_acting_and_learning(case: Case) -> None:
+    module, rows = case.build(), case.rows()
+    assert isinstance(module, QModule)
+    outputs = module.forward_train({"obs": rows})["action_dist_inputs"]
+    expected = module.expected_values(outputs.reshape(len(rows), 4, -1))
+    np.testing.assert_allclose(module.forward_acting(rows), expected, rtol=1e-4, atol=1e-5)
