@@ -42,10 +42,6 @@ from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
 
-# ---- discrete
-#
-# Strategies that draw actions: from the policy, uniformly, or the better ones more often.
-
 # ---- uniform actions
 #
 # Actions drawn uniformly from a space, as functions of uniform numbers.
@@ -478,10 +474,6 @@ class Random(Exploration):
         del timestep
         return self._uniform.logp(actions, valid_parts(inputs))
 
-
-# ---- noise
-#
-# Strategies that add noise: to actions, independent or correlated in time, and to weights.
 
 # ---- gaussian noise
 #
