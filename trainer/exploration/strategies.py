@@ -277,7 +277,7 @@ class EpsilonGreedy(Exploration):
         best = action_distribution.deterministic_sample()
         noise = action_distribution.noise
         is_random = noise[:, 0] < self._epsilon_at(timestep)
-        if not explore or not is_random.any():
+        if not explore or not np.count_nonzero(is_random):
             return best, None
         drawn = self._uniform.draw(noise[:, 1:], action_distribution.valid_parts())
         actions: Array = np.where(is_random if best.ndim == 1 else is_random[:, None], drawn, best)
