@@ -19,7 +19,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
-from checkpoints.state_shapes import anything, fields, number
+from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
     SCHEDULES,
@@ -277,7 +277,7 @@ class EpsilonGreedy(Exploration):
         best = action_distribution.deterministic_sample()
         noise = action_distribution.noise
         is_random = noise[:, 0] < self._epsilon_at(timestep)
-        if not explore or not is_random.any():
+        if not explore or not np.count_nonzero(is_random):
             return best, None
         drawn = self._uniform.draw(noise[:, 1:], action_distribution.valid_parts())
         actions: Array = np.where(is_random if best.ndim == 1 else is_random[:, None], drawn, best)
@@ -804,7 +804,7 @@ class ParameterNoise(WithSubExploration):
 
     def check_state(self, state: State) -> None:
         """See `Exploration.check_state`."""
-        check_shape(state, fields({"cur_stddev": number, "sub_exploration": anything}))
+        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))
         super().check_state(state)
 
     def set_state(self, state: State) -> None:

@@ -203,7 +203,7 @@ def _concrete(base: type) -> Iterator[type[Any]]:
 
 JUDGED_BY_CHECKED_ROWS: Final = (
     *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),
-    *("compute_values", "training_output", "training_outputs", "checked_rows"),
+    *("compute_values", "training_output", "training_outputs", "target_output", "checked_rows"),
 )
 """Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
 
