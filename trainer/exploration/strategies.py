@@ -19,7 +19,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
-from checkpoints.state_shapes import anything, fields, number
+from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
     SCHEDULES,
@@ -41,10 +41,6 @@ from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
-
-# ---- discrete
-#
-# Strategies that draw actions: from the policy, uniformly, or the better ones more often.
 
 # ---- uniform actions
 #
@@ -479,10 +475,6 @@ class Random(Exploration):
         return self._uniform.logp(actions, valid_parts(inputs))
 
 
-# ---- noise
-#
-# Strategies that add noise: to actions, independent or correlated in time, and to weights.
-
 # ---- gaussian noise
 #
 # Continuous actions with independent normal noise (Fujimoto et al. 2018, TD3, section 5.2).
@@ -812,7 +804,7 @@ class ParameterNoise(WithSubExploration):
 
     def check_state(self, state: State) -> None:
         """See `Exploration.check_state`."""
-        check_shape(state, fields({"cur_stddev": number, "sub_exploration": anything}))
+        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))
         super().check_state(state)
 
     def set_state(self, state: State) -> None:

@@ -128,7 +128,7 @@ class Sigmoid(Activation):
 
     def forward(self, values: Array) -> None:
         """Replaces z by its sigmoid."""
-        _sigmoid(values, values)
+        sigmoid(values, values)
 
     def backward(self, cache: ActivationCache) -> None:
         """Multiplies by f' = y (1 - y)."""
@@ -164,21 +164,21 @@ class Swish(Activation):
     def forward(self, values: Array) -> None:
         """Replaces z by z sigmoid(z)."""
         gate = np.empty_like(values)
-        _sigmoid(values, gate)
+        sigmoid(values, gate)
         np.multiply(values, gate, values)
 
     def backward(self, cache: ActivationCache) -> None:
         """Multiplies by f' = s + y (1 - s) with s = sigmoid(z)."""
         scratch = cache.scratch
-        _sigmoid(cache.inputs, scratch)
+        sigmoid(cache.inputs, scratch)
         rest = np.subtract(1.0, scratch)
         np.multiply(rest, cache.outputs, rest)
         np.add(scratch, rest, scratch)
         np.multiply(cache.gradient, scratch, cache.gradient)
 
 
-def _sigmoid(values: Array, out: Array) -> None:
-    """Writes sigmoid(z) as (1 + tanh(z/2)) / 2, which cannot overflow as exp(-z) does."""
+def sigmoid(values: Array, out: Array) -> None:
+    """Writes the sigmoid of z as (1 + tanh(z/2)) / 2, which cannot overflow as exp(-z) does."""
     np.multiply(values, 0.5, out)
     np.tanh(out, out)
     np.multiply(out, 0.5, out)
