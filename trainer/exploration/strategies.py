@@ -42,10 +42,6 @@ from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
 
-# ---- discrete
-#
-# Strategies that draw actions: from the policy, uniformly, or the better ones more often.
-
 # ---- uniform actions
 #
 # Actions drawn uniformly from a space, as functions of uniform numbers.
@@ -281,7 +277,7 @@ class EpsilonGreedy(Exploration):
         best = action_distribution.deterministic_sample()
         noise = action_distribution.noise
         is_random = noise[:, 0] < self._epsilon_at(timestep)
-        if not explore or not is_random.any():
+        if not explore or not np.count_nonzero(is_random):
             return best, None
         drawn = self._uniform.draw(noise[:, 1:], action_distribution.valid_parts())
         actions: Array = np.where(is_random if best.ndim == 1 else is_random[:, None], drawn, best)
@@ -478,10 +474,6 @@ class Random(Exploration):
         del timestep
         return self._uniform.logp(actions, valid_parts(inputs))
 
-
-# ---- noise
-#
-# Strategies that add noise: to actions, independent or correlated in time, and to weights.
 
 # ---- gaussian noise
 #
