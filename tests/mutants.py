@@ -233,12 +233,15 @@ MUTANTS: Final[list[Mutant]] = [
         ("            self._first_moment.set_state(before)\n", ""),
         ("correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)", "correction_2 = 1.0"),
         (
-            "return {name: state_array(view) for name, view in self.views.items()}",
-            "return dict(self.views)",
+            "flat = state_array(self.flat)",
+            "flat = self.flat",
         ),
-        ("        return len(state) == len(self.views) and all(", "        return all("),
+        (
+            "        if state.keys() != self.shapes.keys():",
+            "        if not state.keys() >= self.shapes.keys():",
+        ),
         ("            if array.dtype != self.flat.dtype:", "            if False:"),
-        ("            and _is_finite(array)\n", ""),
+        ("            if _is_finite(flat):", "            if len(flat):"),
         (
             "np.clip(gradient, -self._limit, self._limit, out=gradient)",
             "np.clip(gradient, 0.0, self._limit, out=gradient)",
@@ -322,10 +325,6 @@ MUTANTS: Final[list[Mutant]] = [
             "        if len(obs) > self._batch_size:\n            self._allocate(len(obs))\n        features = self._columns.of(obs)\n        if self._encoder is not None:\n            features = self._encoder.forward(features)\n        inputs = self._pi.forward(features)[:-1]",
         ),
         ("        self._batch_size = -1  # what `backward` needs is overwritten", "        pass"),
-        (
-            "gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [head_gain]",
-            "gains = [HIDDEN_GAIN] * len(network.layers)",
-        ),
     ),
     *_of(
         "trainer/modules/q_module.py",
@@ -509,7 +508,10 @@ MUTANTS: Final[list[Mutant]] = [
             "        self._states.setdefault(slot, np.zeros(len(self._span)))",
         ),
         ('        return {"cur_stddev": self.current_stddev}', "        return {}"),
-        ("        if not explore or not is_random.any():", "        if not is_random.any():"),
+        (
+            "        if not explore or not np.count_nonzero(is_random):",
+            "        if not np.count_nonzero(is_random):",
+        ),
         (
             '        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))',
             "        pass",
