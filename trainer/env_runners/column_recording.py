@@ -114,11 +114,12 @@ class ColumnRecording:
         """
         index = slot.index
         self.heads[index], self._begun_at_s[index] = head, now_s
-        if not isinstance(head, FragmentEpisode) or head.fragment is None:
+        tail = head.fragment if isinstance(head, FragmentEpisode) else None
+        if not isinstance(head, FragmentEpisode) or not isinstance(tail, Fragment):
             self.go_on(slot, head)
             return
         # What was cut together is taken over together.
-        tail, place = head.fragment, head.place
+        place = head.place
         if not any(tail is known for known in self._tails):
             self._tails.append(tail)
             self.fragment.write_tail(self.row, tail)

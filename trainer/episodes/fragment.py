@@ -11,7 +11,7 @@ them, so their columns are cut out on request.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -168,6 +168,15 @@ class Fragment:
         """Whether rows say all: there are no infos, and no last observations beside them."""
         return not (self.infos or self.last_infos or self.last_observations)
 
+    def flat(self) -> tuple[Array, Array, Array, dict[str, Array]]:
+        """Observations, actions, rewards, outputs: the rows of sub-envs one after another."""
+        outputs = {name: _flat(column) for name, column in self.outputs.items()}
+        return _flat(self.observations), _flat(self.actions), _flat(self.rewards), outputs
+
+    def first_rows(self, places: Array) -> tuple[Array, Array]:
+        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
+        return places[:, 0] * (self.num_rows + 1), places[:, 0] * self.num_rows
+
     def tail(self, stop: int, length: int, *, but: Collection[str] = ()) -> Fragment:
         """The last rows before a row and the observations at it, in memory of their own.
 
@@ -210,11 +219,6 @@ class Fragment:
         infos = columns.pop("infos")
         return {"infos": infos, **{name: _copied(column) for name, column in columns.items()}}
 
-    def items(self, place: Place) -> dict[str, Any]:
-        """The columns of a chunk as lists of items, as `SingleAgentEpisode.cut` leaves them."""
-        columns = self.lists(place)
-        return {**columns, "rewards": list(self.rewards[place.sub_env, place.first : place.stop])}
-
     def lists(self, place: Place) -> dict[str, Any]:
         """The columns of a chunk as lists with memory of their own, as a growing episode has."""
         columns = self.chunk(place)
@@ -235,6 +239,10 @@ def wide_enough(column: Array, values: Array) -> Array:
     return column.astype(np.result_type(column.dtype, values.dtype), copy=False)
 
 
+def _flat(column: Array) -> Array:
+    return column.reshape(-1, *column.shape[2:])
+
+
 def _longer(column: Array, more: int) -> Array:
     room = np.zeros((len(column), more, *column.shape[2:]), column.dtype)
     return np.concatenate([column, room], axis=1)
@@ -249,6 +257,27 @@ def _own_rows(rows: Array) -> list[Any]:
 
 
 # ---- fragment episode
+
+
+class RowSource(Protocol):
+    """Rows that chunks are parts of: a `Fragment`, or an `EpisodeBlock` that has travelled."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows say all: there are no infos, and no last observations beside them."""
+
+    def chunk(self, place: Place) -> dict[str, Any]:
+        """The columns of a chunk as arguments of `fill_columns`."""
+
+    def checked_columns(self) -> list[Any]:
+        """All that envs gave which has to be finite."""
+
+    def flat(self) -> tuple[Array, Array, Array, dict[str, Array]]:
+        """Observations, actions, rewards, outputs: rows one after another."""
+
+    def first_rows(self, places: Array) -> tuple[Array, Array]:
+        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
+
 
 _COLUMNS: Final = frozenset(
     {"observations", "infos", "actions", "rewards", "extra_model_outputs", "stopwatch", "_growth"}
@@ -271,12 +300,12 @@ class FragmentEpisode(SingleAgentEpisode):
     filled, it is one.
     """
 
-    _fragment: Fragment
+    _fragment: RowSource
     _place: Place
 
     @classmethod
     def of(
-        cls, fragment: Fragment, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
+        cls, fragment: RowSource, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
     ) -> FragmentEpisode:
         """An episode that is not filled yet.
 
@@ -323,7 +352,7 @@ class FragmentEpisode(SingleAgentEpisode):
         fragment, place = state["_fragment"], state["_place"]
         self._start_empty_user_data()
         self.fill_columns(
-            **(fragment.items if "_rests" in state else fragment.chunk)(place),
+            **(_items_of(fragment, place) if "_rests" in state else fragment.chunk(place)),
             observation_space=observation_space,
             action_space=action_space,
         )
@@ -333,7 +362,7 @@ class FragmentEpisode(SingleAgentEpisode):
         state.update(given)
 
     @property
-    def fragment(self) -> Fragment | None:
+    def fragment(self) -> RowSource | None:
         """What it is a part of; None once it has columns of its own."""
         return self.__dict__.get("_fragment")
 
@@ -372,6 +401,17 @@ class FragmentEpisode(SingleAgentEpisode):
         twin.__dict__ = dict(self.__dict__)
         twin._fill()
         return twin.get_state()
+
+
+def _items_of(rows: RowSource, place: Place) -> dict[str, Any]:
+    """The columns of a chunk as lists of items with memory of their own, as a cut leaves them."""
+    columns = rows.chunk(place)
+    outputs = columns["extra_model_outputs"]
+    return {
+        **columns,
+        **{name: _own_rows(columns[name]) for name in ("observations", "actions", "rewards")},
+        "extra_model_outputs": {name: _own_rows(column) for name, column in outputs.items()},
+    }
 
 
 _GIVEN_BY_USERS: Final = frozenset({*_COLUMNS, *USER_DATA, "own_change", "earlier_change"})
