@@ -37,7 +37,7 @@ from trainer.envs.env_checks import check_step
 from trainer.envs.native_vector_env import NativeVectorEnv, VectorStep
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_LOGP
-from trainer.episodes.episode_state import USER_DATA, weak_player
+from trainer.episodes.episode_state import is_bare
 from trainer.episodes.fragment import Fragment, FragmentEpisode, Place, own_memory
 from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
@@ -66,8 +66,6 @@ class VectorPlayer(SingleAgentPlayer):
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""
         super().__init__(runner, signals=signals)
-        self._role_name = runner.spec.role.name.lower()
-        self._as_player = weak_player(runner)
         why_not = self._why_not_as_columns()
         self._records_columns = not why_not
         if why_not and self._spec.worker_index <= 1 and not self._spec.in_evaluation:
@@ -596,14 +594,11 @@ def is_plain(episode: SingleAgentEpisode) -> bool:
     """Whether a chunk that goes on is nothing but its columns, which hold no infos, and numbers."""
     if isinstance(episode, FragmentEpisode) and episode.fragment is not None:
         return episode.is_untouched
-    given = (episode.agent_id, episode.module_id, episode.multi_agent_episode_id, episode.task)
-    changes = (episode.own_change, episode.earlier_change)
     return (
-        all(value is None for value in (*given, *changes))
+        is_bare(episode)
         and len(episode) == 0
         and not episode.is_numpy
         and not any(episode.infos.data)
-        and not any(getattr(episode, name) for name in USER_DATA)
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trainer.episodes.episode_state import USER_DATA
+from trainer.episodes.episode_state import is_bare
 from trainer.episodes.fragment import FragmentEpisode, Place, RowSource
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.types import Array
@@ -173,7 +173,9 @@ def _packed_parts(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
 def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
     """Of episodes with columns of their own; None if they are not alike, or hold more than that."""
     first = episodes[0]
-    if not all(type(one) in _KINDS and _is_bare(one) for one in episodes):
+    if not all(
+        type(one) in _KINDS and is_bare(one) and not any(one.infos.data) for one in episodes
+    ):
         return None
     names = first.extra_model_outputs.keys()
     if any(one.extra_model_outputs.keys() != names for one in episodes):
@@ -195,18 +197,6 @@ def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
     spaces = (first.observation_space, first.action_space)
     told = [_told(one) for one in episodes]
     return EpisodeBlock(*columns, outputs), spaces, told, places  # type: ignore[arg-type]
-
-
-def _is_bare(episode: SingleAgentEpisode) -> bool:
-    """Whether a chunk is its columns and numbers, and nothing of users."""
-    if episode.task is not None or episode.own_change is not None:
-        return False
-    if episode.earlier_change is not None or any(episode.infos.data):
-        return False
-    if episode.agent_id is not None or episode.module_id is not None:
-        return False
-    state = episode.__dict__
-    return episode.multi_agent_episode_id is None and not any(map(state.get, USER_DATA))
 
 
 def _joined(columns: Iterable[Any]) -> Array | None:
