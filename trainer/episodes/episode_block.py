@@ -180,15 +180,16 @@ def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
     names = first.extra_model_outputs.keys()
     if any(one.extra_model_outputs.keys() != names for one in episodes):
         return None
-    columns = [_joined(one.observations.data for one in episodes)]
-    columns.append(_joined(one.actions.data for one in episodes))
-    columns.append(_joined(one.rewards.data for one in episodes))
-    outputs = {
-        name: _joined(one.extra_model_outputs[name].data for one in episodes) for name in names
-    }
-    if any(column is None for column in (*columns, *outputs.values())):
-        return None
-    if _is_wide(columns[0]):  # type: ignore[arg-type]
+    observations = _joined(one.observations.data for one in episodes)
+    actions = _joined(one.actions.data for one in episodes)
+    rewards = _joined(one.rewards.data for one in episodes)
+    outputs: dict[str, Array] = {}
+    for name in names:
+        column = _joined(one.extra_model_outputs[name].data for one in episodes)
+        if column is None:
+            return None
+        outputs[name] = column
+    if observations is None or actions is None or rewards is None or _is_wide(observations):
         return None
     places, stop = [], 0
     for number, one in enumerate(episodes):
@@ -196,7 +197,7 @@ def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
         places.append(Place(number, begun, begun + one.lookback, stop))
     spaces = (first.observation_space, first.action_space)
     told = [_told(one) for one in episodes]
-    return EpisodeBlock(*columns, outputs), spaces, told, places  # type: ignore[arg-type]
+    return EpisodeBlock(observations, actions, rewards, outputs), spaces, told, places
 
 
 def _joined(columns: Iterable[Any]) -> Array | None:
