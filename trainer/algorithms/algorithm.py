@@ -255,6 +255,9 @@ class Algorithm(Checkpointable, abc.ABC):
             raise
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and name not in Algorithm.__annotations__:  # so it is no setting
+            object.__setattr__(self, name, value)
+            return
         config = self.__dict__.get("config")
         if config is not None and (name == "config" or name in config):
             is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__

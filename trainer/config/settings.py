@@ -32,13 +32,10 @@ from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
 from trainer.old_names import OLD_NAMES, OldName
 from trainer.types import ToBeDrawn
 
-# ---- settings
-#
-# One setting: its default, what it accepts, how problems with it are told; values as data. What
-# settings accept: the checks of all arguments, and those of lists and schedules. A check says
-# nothing about other settings; rules that involve several live in `trainer.config.validation`.
-
 # ---- checks
+#
+# What settings accept: the checks of all arguments, and those of lists and schedules. A check says
+# nothing about other settings; rules that involve several live in `trainer.config.validation`.
 
 __all__ = [
     "Check",

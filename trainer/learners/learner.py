@@ -785,10 +785,10 @@ class ReplayLearner(Learner, ABC):
         if self.normalization.rewards is not None:
             rewards = self.normalization.rewards.scaled(rewards)
         return ReplayBatch(
-            obs=self._encoder.encode(sampled.obs),
+            obs=self._encoder.encode_own(sampled.obs),
             actions=sampled.actions,
             rewards=rewards,
-            next_obs=self._encoder.encode(sampled.next_obs),
+            next_obs=self._encoder.encode_own(sampled.next_obs),
             discounts=sampled.discounts,
             weights=sampled.weights,
         )

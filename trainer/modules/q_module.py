@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,12 @@ class QModule(RLModule):
         self._acting_streams = {
             name: ActingForward(network.layers) for name, network in self._streams.items()
         }
+        # Plain values are the outputs of one chain of layers, unless a subclass expects others.
+        self._acting_values: Callable[[Array], Array] | None = None
+        is_own = type(self).expected_values is not QModule.expected_values
+        if not (is_own or config.dueling or config.num_atoms > 1):
+            chain = [network for network in (self._encoder, self._streams["af"]) if network]
+            self._acting_values = acting_forward(*chain)
         self._columns = ObservationColumns(
             self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
         )
@@ -139,6 +145,8 @@ class QModule(RLModule):
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""
         obs = obs if obs.ndim == 2 else self.checked_rows({OBS: obs})
+        if self._acting_values is not None:
+            return self._acting_values(obs)
         features = obs if self._acting_encoder is None else self._acting_encoder(obs)
         outputs = {name: network(features) for name, network in self._acting_streams.items()}
         advantages = outputs["af"].reshape(len(obs), self.num_actions, -1)
