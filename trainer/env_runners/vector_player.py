@@ -573,9 +573,10 @@ class VectorPlayer(SingleAgentPlayer):
                     slot.observation = nested.copied(episode.observations.data[-1])
                 continue
             place = recording.settle(slot)
-            if episode is None and recording.heads[slot.index] is not None:
-                slot.episode = episode = recording.heads[slot.index]
-                episode.resume()
+            head = recording.heads[slot.index]
+            if episode is None and head is not None:
+                slot.episode = episode = head
+                head.resume()
             if episode is None:
                 episode = self._make_episode(slot, self._id_of(slot, slot.episode_number), 0)
                 first = recording.fragment.observations[slot.index, place.begin]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NoReturn
 
