@@ -87,7 +87,9 @@ SHOWN: Final = {
     "trainer/modules/q_module.py": Shown(
         "contract/test_modules unit/test_modules_q_module unit/test_modules_images"
     ),
-    "trainer/modules/sac_module.py": Shown("contract/test_modules unit/test_sac_module"),
+    "trainer/modules/sac_module.py": Shown(
+        "contract/test_modules unit/test_sac_module unit/test_sac_learner"
+    ),
     "trainer/modules/recurrent_module.py": Shown("contract/test_modules unit/test_modules_memory"),
     "trainer/modules/memory.py": Shown("contract/test_modules unit/test_modules_memory"),
     "trainer/modules/spaces.py": Shown("contract/test_modules unit/test_modules_action_masks"),
@@ -181,7 +183,7 @@ MUTANTS: Final[list[Mutant]] = [
     *_of(
         "trainer/seeding.py",
         ("spawn_key=(int(role), *position))", "spawn_key=(int(role), *position[1:]))"),
-        ("counter[:] = (0, 0, number, stream)", "counter[:] = (0, 0, number, 0)"),
+        ("self._counter[2], self._counter[3] = number, stream", "self._counter[2] = number"),
         (
             "(0, 0, position, 0)\n        self._bits.state = self._template",
             "(0, 0, position, 0)",
