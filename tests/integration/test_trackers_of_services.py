@@ -388,7 +388,8 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
     uri = str(tmp_path / "mlruns")
-    train(tmp_path, "--stop-iterations", 2, "--track", f"mlflow:{uri}", env="CartPole-v1")
+    tracked = ["--track", f"mlflow:{uri}", "--track-artifacts", "checkpoints"]
+    train(tmp_path, "--stop-iterations", 2, *tracked, env="CartPole-v1")
     run("resume", "run", "--stop-iterations", 4, folder=tmp_path)
     client = mlflow.MlflowClient(uri)
     known = json.loads((tmp_path / "run" / "trackers" / "mlflow" / "run.json").read_text())
@@ -396,6 +397,9 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
     (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.run_name == "run"
+    saved = tmp_path / "run" / "checkpoints" / "000002" / "manifest.json"
+    sent = [file.read_bytes() for file in (tmp_path / "mlruns").rglob("manifest.json")]
+    assert saved.read_bytes() in sent
 
 
 def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:
