@@ -121,7 +121,12 @@ def config(name: str, *, seed: int = 0) -> AlgorithmConfig:
         chosen: AlgorithmConfig = DQNConfig()
     else:
         chosen = PPOConfig().update_from_dict(PPO_SETTINGS)
-    return chosen.environment(ENVS[name]).debugging(seed=seed).update_from_dict(SETTINGS[name])
+    return (
+        chosen.environment(ENVS[name])
+        .evaluation(evaluation_duration=20, evaluation_config={"explore": False})
+        .debugging(seed=seed)
+        .update_from_dict(SETTINGS[name])
+    )
 
 
 def main() -> None:
@@ -148,6 +153,8 @@ def main() -> None:
             )
             if mean >= arguments.stop_return:
                 break
+        evaluated = algo.evaluate()["env_runners/episode_return_mean"]
+        print(f"without exploring: return {evaluated:.2f}, the mean of 20 episodes")
 
 
 if __name__ == "__main__":
