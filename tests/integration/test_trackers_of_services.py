@@ -27,6 +27,7 @@ from trainer import (
     tune,
 )
 from trainer.metrics import comparable
+from trainer.testing.processes import wait_until
 
 NAME = "env_runners/episode_return_mean"
 
@@ -392,14 +393,17 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
     train(tmp_path, "--stop-iterations", 2, *tracked, env="CartPole-v1")
     run("resume", "run", "--stop-iterations", 4, folder=tmp_path)
     client = mlflow.MlflowClient(uri)
-    known = json.loads((tmp_path / "run" / "trackers" / "mlflow" / "run.json").read_text())
-    assert known["sent"] >= 2
+    file, store = tmp_path / "run" / "trackers" / "mlflow" / "run.json", tmp_path / "mlruns"
+    saved = tmp_path / "run" / "checkpoints" / "000004" / "manifest.json"
+
+    def has_all() -> bool:  # the service is sent to on a thread, and nothing waits for it here
+        sent = [path.read_bytes() for path in store.rglob("manifest.json")]
+        return json.loads(file.read_text())["sent"] == 4 and saved.read_bytes() in sent
+
+    assert wait_until(has_all, timeout_s=60)
     (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.run_name == "run"
-    saved = tmp_path / "run" / "checkpoints" / "000002" / "manifest.json"
-    sent = [file.read_bytes() for file in (tmp_path / "mlruns").rglob("manifest.json")]
-    assert saved.read_bytes() in sent
 
 
 def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:

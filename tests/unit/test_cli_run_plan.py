@@ -74,7 +74,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
     ("y='x'", lambda file: file.write_text('{"stop": {}, "save": {"checkpoint_every": "x"}}')),
     ("", lambda file: file.write_text('{"stop": {"iterations": ' + "9" * 5000 + "}}")),
     ("track=3", lambda file: file.write_text('{"stop": {}, "track": 3}')),
-    ("track_artifacts=['x']", lambda file: file.write_text('{"stop": {}, "track_artifacts": ["x"]}')),
+    ("artifacts=['x']", lambda file: file.write_text('{"stop": {}, "track_artifacts": ["x"]}')),
     ("is nested too deep", lambda file: file.write_text("[" * 200_000)),
     ("more than the", lambda file: file.write_text(" " * 2**21)),
     ("is no file", lambda file: file.mkdir()),
