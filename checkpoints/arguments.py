@@ -50,12 +50,17 @@ class Check:
     Attributes:
         expected: completes the sentence "expected ...".
         accepts: whether a value fulfils it; never raises.
-        by_type: whether it looks at the value's type alone: then `takes` asks once per type.
+        by_type: whether it looks at the value's type alone: then `takes` asks once per type. A
+            function says so of a value that is accepted.
     """
 
     expected: str
     accepts: Callable[[Any], bool]
-    by_type: bool = False
+    by_type: bool | Callable[[Any], bool] = False
+
+    def follows_type(self, value: Any) -> bool:
+        """Whether all values of the type of this one, which is accepted, are."""
+        return self.by_type if isinstance(self.by_type, bool) else self.by_type(value)
 
 
 def anything(expected: str = "any value") -> Check:
@@ -74,7 +79,10 @@ def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
     bound += "" if maximum is None else f"{' and' if bound else ''} ≤ {maximum}"
 
     def accepts(value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        # By type first: asking an abstract class takes longer than all the rest.
+        if type(value) is not int and (
+            isinstance(value, bool) or not isinstance(value, numbers.Integral)
+        ):
             return False
         return (minimum is None or int(value) >= minimum) and (
             maximum is None or int(value) <= maximum
@@ -198,7 +206,7 @@ def optional(check: Check) -> Check:
     return Check(
         f"None or {check.expected}",
         lambda value: value is None or check.accepts(value),
-        by_type=check.by_type,
+        by_type=lambda value: value is None or check.follows_type(value),
     )
 
 
@@ -207,7 +215,9 @@ def either(*checks: Check) -> Check:
     return Check(
         " or ".join(check.expected for check in checks),
         lambda value: any(check.accepts(value) for check in checks),
-        by_type=all(check.by_type for check in checks),
+        by_type=lambda value: any(
+            check.accepts(value) and check.follows_type(value) for check in checks
+        ),
     )
 
 
@@ -388,7 +398,7 @@ class _Parameter:
             raise argument_error(_called(function, args), self._name, value, check.expected)
         if isinstance(value, np.generic):
             return value.item()
-        if check.by_type and len(self.known_types) < _MOST_KNOWN_TYPES:
+        if check.follows_type(value) and len(self.known_types) < _MOST_KNOWN_TYPES:
             self.known_types.add(type(value))
         return value
 
@@ -421,7 +431,8 @@ def parameter_check(parameter: inspect.Parameter, function: Callable[..., Any]) 
     return Check(
         check.expected,
         lambda value: value is default or check.accepts(value),
-        by_type=check.by_type and default is None,
+        # Another default than None is accepted by itself, whatever else of its type is.
+        by_type=lambda value: default is None and (value is None or check.follows_type(value)),
     )
 
 
@@ -436,6 +447,7 @@ def _resolved(hint: Any, function: Callable[..., Any]) -> Any:
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, list, tuple, dict, set, np.ndarray)
 _MANY: Final = 1000
+_TEXT: Final = frozenset({str})
 
 
 def check_of(hint: Any) -> Check | None:
@@ -469,7 +481,11 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
         is_numeric = numeric().accepts
         return Check(
             "an array of numbers",
-            lambda value: isinstance(value, (np.ndarray, list, tuple)) and is_numeric(value),
+            lambda value: (
+                value.dtype.kind in "biuf"
+                if type(value) is np.ndarray
+                else isinstance(value, (np.ndarray, list, tuple)) and is_numeric(value)
+            ),
         )
     if not isinstance(kind, type):
         return None
@@ -496,12 +512,16 @@ def _article(name: str) -> str:
 
 def _mapping_of(key: Any, value: Any) -> Check:
     of_keys, of_values = check_of(key), check_of(value)
+    are_texts = of_values is None and of_keys is _BY_TYPE[str]
 
     def accepts(given: Any) -> bool:
         # By type first: asking an abstract class takes longer than all the rest.
         if type(given) is not dict and not isinstance(given, collections.abc.Mapping):
             return False
         if of_keys is None and of_values is None:
+            return True
+        # Weights and batches have keys of text: no call per key.
+        if are_texts and _TEXT.issuperset(map(type, given)):
             return True
         entries = itertools.islice(given.items(), _MANY)
         return all(
@@ -529,7 +549,7 @@ def _tuple_of(inner: tuple[Any, ...]) -> Check:
 
 def _several_of(of: Check | None, *, in_order: bool) -> Check:
     def accepts(given: Any) -> bool:
-        if of is None and type(given) in (list, tuple):
+        if type(given) in (list, tuple) and (of is None or not given):
             return True
         is_counted = isinstance(given, collections.abc.Sized)
         if in_order and (not is_counted or isinstance(given, collections.abc.Mapping)):
@@ -542,7 +562,8 @@ def _several_of(of: Check | None, *, in_order: bool) -> Check:
             return True
         return all(of.accepts(entry) for entry in itertools.islice(given, _MANY))
 
-    return Check("a list" if of is None else f"a list of {of.expected}", accepts)
+    expected = "a list" if of is None else f"a list of {of.expected}"
+    return Check(expected, accepts, lambda given: of is None and type(given) in (list, tuple))
 
 
 _SEVERAL: Final = (

@@ -123,11 +123,6 @@ class HasLargeArrays(Protocol):
 
 
 # ---- checkpointable
-#
-# Objects that can be saved to a directory and restored from it, alone or as parts of others.
-# Restoring an object from a checkpoint: everything is checked first, and a failure is undone.
-#
-# How an object saves: at once or in the background, one at a time, and who hears of the end.
 
 _LOGGER: Final = logging.getLogger(__name__)
 _Self = TypeVar("_Self", bound="Checkpointable")

@@ -115,7 +115,7 @@ def shown_images(
         space: what a network reads, without an action mask.
         channels_first: where channels stand in images with three dimensions; None: as it looks.
     """
-    parts, start, found = list(_boxes_and_others(space)), 0, []
+    parts, start, found = list(leaf_spaces(space)), 0, []
     for part in parts:
         num_dimensions = len(part.shape or ()) if isinstance(part, spaces.Box) else 0
         if num_dimensions == 3 or (num_dimensions == 2 and len(parts) == 1):
@@ -124,12 +124,12 @@ def shown_images(
     return tuple(found)
 
 
-def _boxes_and_others(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """Every part that is not itself a Dict or Tuple, in the order in which they are encoded."""
+def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
+    """The parts of a space that are neither Dict nor Tuple, in the order of encoding."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts: Any = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         for part in parts:
-            yield from _boxes_and_others(part)
+            yield from leaf_spaces(part)
     else:
         yield space
 

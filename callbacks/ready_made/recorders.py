@@ -1,8 +1,4 @@
-"""Chosen episodes as files: plain arrays, and videos; written by the runner that plays them.
-
-EpisodeRecorder: chosen episodes as files of plain arrays, written by the runner that plays them.
-What is in a file is said in `callbacks.ready_made.recorders`, which also loads it.
-"""
+"""Chosen episodes as files: plain arrays, and videos; written by the runner that plays them."""
 
 from __future__ import annotations
 

@@ -26,14 +26,10 @@ from checkpoints.code import moved_path
 from checkpoints.file_system import replacing
 from checkpoints.trees import named_leaves
 
-# ---- result files
-#
-# Results files with one row per iteration, CSV or JSON: appended to, cut back, repaired.
-
 # ---- line file
 #
 # A file with one row per line and iteration: appended to, cut back, repaired, never half written.
-# What a row looks like is the business of `jsonl_results` and `csv_results`.
+# What a row looks like is the business of `JSONLinesResults` and `CSVResults`.
 #
 # Why a kill at any moment does no harm: a row is appended in one piece, so that only the last
 # line can be torn, and a torn line is noticed the next time the file is opened. Everything else
@@ -392,14 +388,31 @@ def _on_one_line(text: str) -> str:
     return text
 
 
+class _LineResults:
+    """Results in a file with a row per line; how a row is written is up to the kind."""
+
+    def __init__(self, path: str | Path, iteration_of: IterationOfLine) -> None:
+        self._file = LineFile(path, iteration_of)
+
+    @property
+    def path(self) -> Path:
+        """The file, as an absolute path."""
+        return self._file.path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def start_anew(self, row: Mapping[str, Any]) -> None:
+        """Makes room for the first row of a new run: an older run's file gets another name."""
+        self._file.start_anew(iteration_of(row))
+
+
 # ---- csv results
-#
-# A results file as a table whose columns may grow; knows nothing of callbacks.
 
 _ITERATION = "training_iteration"
 
 
-class CSVResults:
+class CSVResults(_LineResults):
     r"""Results as a table: one column per slash path, one line per row, NaN as an empty cell.
 
     A column that appears late is added to the header; the rows before have an empty cell there.
@@ -415,16 +428,8 @@ class CSVResults:
     holds_points = True  # an evaluation that a result repeats would be a point never measured
 
     def __init__(self, path: str | Path) -> None:
-        self._file = LineFile(path, self._iteration_of)
+        super().__init__(path, self._iteration_of)
         self._columns: list[str] = []
-
-    @property
-    def path(self) -> Path:
-        """The file, as an absolute path."""
-        return self._file.path
-
-    def __str__(self) -> str:
-        return str(self.path)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Writes one row; rows of the same iteration and of later ones are dropped first.
@@ -453,10 +458,6 @@ class CSVResults:
             self._file.append(iteration, line)
         self._columns = columns
 
-    def start_anew(self, row: Mapping[str, Any]) -> None:
-        """Makes room for the first row of a new run: an older run's file gets another name."""
-        self._file.start_anew(iteration_of(row))
-
     def _iteration_of(self, line: bytes, *, is_first: bool, is_terminated: bool) -> int | None:
         """Reads a line as what it is in this table; the header is learnt on the way."""
         if is_first:
@@ -484,11 +485,9 @@ def _line(cells: Iterable[str]) -> bytes:
 
 
 # ---- jsonl results
-#
-# A results file with one JSON object per line; knows nothing of callbacks.
 
 
-class JSONLinesResults:
+class JSONLinesResults(_LineResults):
     """Results as JSON lines: nested as they are, arrays as lists, NaN and infinities as null.
 
         results = JSONLinesResults("results.jsonl")
@@ -502,15 +501,7 @@ class JSONLinesResults:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._file = LineFile(path, _iteration_of)
-
-    @property
-    def path(self) -> Path:
-        """The file, as an absolute path."""
-        return self._file.path
-
-    def __str__(self) -> str:
-        return str(self.path)
+        super().__init__(path, _iteration_of)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Writes one row; rows of the same iteration and of later ones are dropped first.
@@ -531,10 +522,6 @@ class JSONLinesResults:
     def forget_after(self, iteration: int) -> None:
         """Drops the rows of later iterations, and a torn last line."""
         self._file.forget_after(iteration)
-
-    def start_anew(self, row: Mapping[str, Any]) -> None:
-        """Makes room for the first row of a new run: an older run's file gets another name."""
-        self._file.start_anew(iteration_of(row))
 
     def last_iteration(self) -> int:
         """The last iteration that is written; 0 if there is none. Repairs a damaged file."""
@@ -569,13 +556,6 @@ def _iteration_of(line: bytes, *, is_first: bool, is_terminated: bool) -> int | 
     return iteration if isinstance(iteration, int) and iteration >= 0 else None
 
 
-# ---- tensorboard
-#
-# Results as event files of TensorBoard; knows nothing of callbacks. tensorboardX gives the
-# messages and checksums of the format. Its own writer is not used: it holds a file, a thread and
-# a pipe open for its whole life, drops what is under way when the process ends, and overwrites
-# the file of a process that was started in the same second.
-
 # ---- png
 #
 # Images as PNG, the form in which TensorBoard takes them.
@@ -607,6 +587,10 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 # ---- tensorboard results
+#
+# tensorboardX gives the messages and checksums of the format. Its own writer is not used: it holds
+# a file, a thread and a pipe open for its whole life, drops what is under way when the process
+# ends, and overwrites the file of a process that was started in the same second.
 
 _PATTERN: Final = "events.out.tfevents.*"
 _NOT_SHOWN: Final = frozenset({"pid", "timestamp"})
@@ -652,18 +636,11 @@ class TensorBoardResults:
         """
         iteration, step = iteration_of(row), _lifetime_steps(row)
         wall_time = float(row.get("timestamp") or time.time())
-        records = []
-        is_new_file = self._file is None or not self._file.exists()
-        file = self._new_file() if self._file is None or is_new_file else self._file
-        if is_new_file:
-            records.append(_event(wall_time, file_version="brain.Event:2"))
-        if is_new_file or iteration <= self._last_iteration:
-            records.append(_purge(wall_time, from_step=_first_step(row, step)))
-        records.append(_event(wall_time, step=step, summary=_summary(row)))
-        self._file = None  # until all is written: nothing can be read behind a torn record
-        with file.open("ab") as opened:
-            opened.write(b"".join(map(_framed, records)))
-        self._file, self._last_iteration = file, iteration
+        records = [_event(wall_time, step=step, summary=_summary(row))]
+        if self._needs_new_file() or iteration <= self._last_iteration:
+            records.insert(0, _purge(wall_time, from_step=_first_step(row, step)))
+        self._write(wall_time, records)
+        self._last_iteration = iteration
 
     def append_hyper_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Writes the settings of a run, by which TensorBoard compares runs (its HParams).
@@ -682,12 +659,20 @@ class TensorBoardResults:
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in plain.items()
         }
-        summaries = _tensorboardx("summary").hparams(shown, {})
         wall_time = time.time()
-        is_new_file = self._file is None or not self._file.exists()
-        file = self._new_file() if self._file is None or is_new_file else self._file
-        records = [_event(wall_time, file_version="brain.Event:2")] if is_new_file else []
-        records += [_event(wall_time, summary=summary) for summary in summaries]
+        summaries = _tensorboardx("summary").hparams(shown, {})
+        self._write(wall_time, [_event(wall_time, summary=summary) for summary in summaries])
+
+    def _needs_new_file(self) -> bool:
+        return self._file is None or not self._file.exists()
+
+    def _write(self, wall_time: float, records: list[bytes]) -> None:
+        """Writes records behind all others, in a new file if there is none."""
+        file = None if self._needs_new_file() else self._file
+        if file is None:
+            file = self._new_file()
+            records = [_event(wall_time, file_version="brain.Event:2"), *records]
+        self._file = None  # until all is written: nothing can be read behind a torn record
         with file.open("ab") as opened:
             opened.write(b"".join(map(_framed, records)))
         self._file = file

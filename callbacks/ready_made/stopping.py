@@ -28,21 +28,12 @@ from callbacks.ready_made.metric_values import (
 )
 from callbacks.views import AlgorithmView
 
-# ---- stopping
-#
-# When a run is over: a goal, a plateau, a budget; and the callback that ends it. `EarlyStopping`:
-# ends a run at a goal, on a plateau, or when a budget is used up.
-#
-# When a run is over: a goal that is reached, a plateau, a budget that is used up. Pure: it judges
-# results and remembers what a plateau needs. It does not end anything; `EarlyStopping` and the
-# command line do.
+# ---- counts
 #
 # What a run can be measured in: iterations, env steps, episodes, seconds. One table for all who
 # count: when to save, when to stop, how long still. Every count is read from a result, together
 # with what it was before the iteration. So nothing has to remember it, and a restored run counts
 # on by itself.
-
-# ---- counts
 
 Unit = Literal["iterations", "env_steps", "episodes", "seconds"]
 """The units, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,287 +12,85 @@ import pytest
 
 from tests.architecture.source_tree import Module, Problems, expect_clean, made_tree, project_tree
 
-PUBLIC_NAMES: Final = {
-    "checkpoints": [
-        "CheckpointContents",
-        "CheckpointCorruptError",
-        "CheckpointDifference",
-        "CheckpointError",
-        "CheckpointMismatchError",
-        "CheckpointNotFoundError",
-        "CheckpointUnreadableError",
-        "CheckpointVersionError",
-        "CheckpointWriteError",
-        "Checkpointable",
-        "CodeNotAllowedError",
-        "ComponentDifference",
-        "Difference",
-        "FileEntry",
-        "FileSystem",
-        "FoundCheckpoint",
-        "HasLargeArrays",
-        "HasState",
-        "Manifest",
-        "NewArray",
-        "PathLike",
-        "Retention",
-        "StateError",
-        "WhenOver",
-        "apply_retention",
-        "check_shape",
-        "decode",
-        "diff_checkpoints",
-        "encode",
-        "export_weights",
-        "find_checkpoints",
-        "is_selected",
-        "latest_checkpoint",
-        "like",
-        "load_weights",
-        "pack_code",
-        "read_checkpoint",
-        "read_code",
-        "read_manifest",
-        "state_array",
-        "verify",
-        "version_differences",
-        "write_checkpoint",
-    ],
-    "callbacks": [
-        "EVENTS",
-        "AimLogger",
-        "AlgorithmView",
-        "AnyCallbackError",
-        "BestCheckpoint",
-        "CSVLogger",
-        "CallbackChain",
-        "CallbackConfigError",
-        "CallbackError",
-        "CallbackSpec",
-        "ConfigView",
-        "EarlyStopping",
-        "EnvRunnerGroupView",
-        "EnvRunnerView",
-        "EpisodeRecorder",
-        "EpisodeView",
-        "Event",
-        "JSONLinesLogger",
-        "MLflowLogger",
-        "MetricsLoggerView",
-        "NonFiniteError",
-        "NonFiniteGuard",
-        "PackingError",
-        "PeriodicCheckpoint",
-        "ProgressPrinter",
-        "RLModuleView",
-        "RLlibCallback",
-        "ResultLogger",
-        "ResultSink",
-        "SampleBatchView",
-        "TaskLadder",
-        "TensorBoardLogger",
-        "TrackerLogger",
-        "TrackerService",
-        "TrackioLogger",
-        "VectorEnvView",
-        "VideoRecorder",
-        "WandbLogger",
-        "load_episode",
-    ],
-    "trainer": [
-        "DEFAULT_AGENT_ID",
-        "DEFAULT_MODULE_ID",
-        "DQN",
-        "PG",
-        "PPO",
-        "RE3",
-        "SAC",
-        "ActionChoice",
-        "AgentIndicator",
-        "AimLogger",
-        "Algorithm",
-        "AlgorithmConfig",
-        "AlgorithmStoppedError",
-        "BestCheckpoint",
-        "CSVLogger",
-        "CallbackError",
-        "CheckpointError",
-        "Checkpointable",
-        "CommonReward",
-        "ConfigError",
-        "ConnectorPipelineV2",
-        "ConnectorV2",
-        "Curiosity",
-        "DQNConfig",
-        "DebuggerError",
-        "DefaultModelConfig",
-        "EarlyStopping",
-        "EnvContext",
-        "EnvContractError",
-        "EnvCreationError",
-        "EnvError",
-        "EnvRunner",
-        "EnvRunnerGroup",
-        "EpisodeError",
-        "EpisodeIndexError",
-        "EpisodeRecorder",
-        "EpsilonGreedy",
-        "EvaluationError",
-        "Exploration",
-        "FlattenObservations",
-        "FrameStacking",
-        "FrozenConfigError",
-        "GaussianNoise",
-        "JSONLinesLogger",
-        "MLflowLogger",
-        "Matchups",
-        "MeanStdFilter",
-        "MetricsError",
-        "MetricsLogger",
-        "ModuleError",
-        "MultiAgentEnv",
-        "MultiAgentEnvRunner",
-        "MultiAgentEpisode",
-        "MultiRLModule",
-        "MultiRLModuleSpec",
-        "NonFiniteError",
-        "NonFiniteGuard",
-        "OrnsteinUhlenbeckNoise",
-        "PGConfig",
-        "PPOConfig",
-        "PadObservations",
-        "ParallelPettingZooEnv",
-        "ParameterNoise",
-        "PerWorkerEpsilonGreedy",
-        "PerWorkerGaussianNoise",
-        "PerWorkerOrnsteinUhlenbeckNoise",
-        "PeriodicCheckpoint",
-        "PettingZooEnv",
-        "PolicySpec",
-        "PrioritizedReplayBuffer",
-        "ProgressPrinter",
-        "RLModule",
-        "RLModuleSpec",
-        "RLlibCallback",
-        "Random",
-        "RandomRLModule",
-        "RemoteError",
-        "ReplayBuffer",
-        "ResultDict",
-        "ResultLogger",
-        "ResultSink",
-        "RunnerError",
-        "RunnerFailedError",
-        "RunnerLostError",
-        "SACConfig",
-        "SampleBatch",
-        "SerializationError",
-        "SingleAgentEnvRunner",
-        "SingleAgentEpisode",
-        "SingleAgentObservationPreprocessor",
-        "SoftQ",
-        "StatefulEnv",
-        "StatefulRLModule",
-        "StochasticSampling",
-        "TaskError",
-        "TaskLadder",
-        "TaskSettableEnv",
-        "TensorBoardLogger",
-        "TorchRLModule",
-        "TorchSACModule",
-        "TrackerLogger",
-        "TrackerService",
-        "TrackioLogger",
-        "TrainedPolicy",
-        "TrainerError",
-        "UnknownModuleError",
-        "UnknownOutputError",
-        "UnknownSettingError",
-        "UnsupportedSpaceError",
-        "VideoRecorder",
-        "WandbLogger",
-        "actors",
-        "compute_advantages",
-        "export_onnx",
-        "export_policy",
-        "get_global_worker",
-        "get_trainable_cls",
-        "latest_checkpoint",
-        "load_episode",
-        "make_multi_agent",
-        "make_replay_buffer",
-        "register_env",
-        "uniforms_per_row",
-    ],
-}
 
-OLD_PUBLIC_NAMES: Final = {
-    "callbacks": [
-        "DefaultCallbacks",
-        "MultiCallbacks",
-        "make_multi_callbacks",
-    ],
-    "trainer": [
-        "ALL_MODULES",
-        "DEFAULT_POLICY_ID",
-        "DONE",
-        "ENV_RUNNER_RESULTS",
-        "ENV_RUNNER_SAMPLING_TIMER",
-        "EPISODE_DURATION_SEC_MEAN",
-        "EPISODE_LEN_MAX",
-        "EPISODE_LEN_MEAN",
-        "EPISODE_LEN_MIN",
-        "EPISODE_RETURN_MAX",
-        "EPISODE_RETURN_MEAN",
-        "EPISODE_RETURN_MIN",
-        "EVALUATION_ITERATION_TIMER",
-        "EVALUATION_RESULTS",
-        "FAULT_TOLERANCE_STATS",
-        "LAST_TARGET_UPDATE_TS",
-        "LEARNER_INFO",
-        "LEARNER_RESULTS",
-        "LEARNER_STATS_KEY",
-        "LEARNER_UPDATE_TIMER",
-        "NUM_AGENT_STEPS_SAMPLED",
-        "NUM_AGENT_STEPS_SAMPLED_LIFETIME",
-        "NUM_AGENT_STEPS_SAMPLED_THIS_ITER",
-        "NUM_AGENT_STEPS_TRAINED",
-        "NUM_AGENT_STEPS_TRAINED_THIS_ITER",
-        "NUM_ENV_STEPS_SAMPLED",
-        "NUM_ENV_STEPS_SAMPLED_LIFETIME",
-        "NUM_ENV_STEPS_SAMPLED_LIFETIME_THROUGHPUT",
-        "NUM_ENV_STEPS_SAMPLED_THIS_ITER",
-        "NUM_ENV_STEPS_TRAINED",
-        "NUM_ENV_STEPS_TRAINED_LIFETIME",
-        "NUM_ENV_STEPS_TRAINED_THIS_ITER",
-        "NUM_EPISODES",
-        "NUM_EPISODES_LIFETIME",
-        "NUM_MODULE_STEPS_SAMPLED",
-        "NUM_MODULE_STEPS_SAMPLED_LIFETIME",
-        "NUM_MODULE_STEPS_TRAINED",
-        "NUM_TARGET_UPDATES",
-        "NUM_TRAINABLE_PARAMETERS",
-        "NUM_TRAINING_STEP_CALLS_PER_ITERATION",
-        "PERF",
-        "REPLAY_BUFFER_ADD_DATA_TIMER",
-        "REPLAY_BUFFER_RESULTS",
-        "SYNCH_WORKER_WEIGHTS_TIMER",
-        "TD_ERROR_KEY",
-        "TIMERS",
-        "TIME_TOTAL_S",
-        "TRAINING_ITERATION",
-        "TRAINING_ITERATION_TIMER",
-        "TRAINING_STEP_TIMER",
-        "Columns",
-        "DefaultCallbacks",
-        "MultiAgentBatch",
-        "MultiCallbacks",
-        "RolloutWorker",
-        "collect_episodes",
-        "make_multi_callbacks",
-        "summarize_episodes",
-    ],
-}
+def words_of(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """The words of texts, by package; a diff shows the line that a name came to."""
+    return {package: text.split() for package, text in texts.items()}
+
+
+PUBLIC_NAMES: Final = words_of(
+    {
+        "checkpoints": """
+        CheckpointContents CheckpointCorruptError CheckpointDifference CheckpointError
+        CheckpointMismatchError CheckpointNotFoundError CheckpointUnreadableError
+        CheckpointVersionError CheckpointWriteError Checkpointable CodeNotAllowedError
+        ComponentDifference Difference FileEntry FileSystem FoundCheckpoint HasLargeArrays HasState
+        Manifest NewArray PathLike Retention StateError WhenOver apply_retention check_shape decode
+        diff_checkpoints encode export_weights find_checkpoints is_selected latest_checkpoint like
+        load_weights pack_code read_checkpoint read_code read_manifest state_array verify
+        version_differences write_checkpoint
+    """,
+        "callbacks": """
+        EVENTS AimLogger AlgorithmView AnyCallbackError BestCheckpoint CSVLogger CallbackChain
+        CallbackConfigError CallbackError CallbackSpec ConfigView EarlyStopping EnvRunnerGroupView
+        EnvRunnerView EpisodeRecorder EpisodeView Event JSONLinesLogger MLflowLogger
+        MetricsLoggerView NonFiniteError NonFiniteGuard PackingError PeriodicCheckpoint
+        ProgressPrinter RLModuleView RLlibCallback ResultLogger ResultSink SampleBatchView
+        TaskLadder TensorBoardLogger TrackerLogger TrackerService TrackioLogger VectorEnvView
+        VideoRecorder WandbLogger load_episode
+    """,
+        "trainer": """
+        DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN PG PPO RE3 SAC ActionChoice AgentIndicator AimLogger
+        Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger CallbackError
+        CheckpointError Checkpointable CommonReward ConfigError ConnectorPipelineV2 ConnectorV2
+        Curiosity DQNConfig DebuggerError DefaultModelConfig EarlyStopping EnvContext
+        EnvContractError EnvCreationError EnvError EnvRunner EnvRunnerGroup EpisodeError
+        EpisodeIndexError EpisodeRecorder EpsilonGreedy EvaluationError Exploration
+        FlattenObservations FrameStacking FrozenConfigError GaussianNoise JSONLinesLogger
+        MLflowLogger Matchups MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
+        MultiAgentEnvRunner MultiAgentEpisode MultiRLModule MultiRLModuleSpec NonFiniteError
+        NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PPOConfig PadObservations
+        ParallelPettingZooEnv ParameterNoise PerWorkerEpsilonGreedy PerWorkerGaussianNoise
+        PerWorkerOrnsteinUhlenbeckNoise PeriodicCheckpoint PettingZooEnv PolicySpec
+        PrioritizedReplayBuffer ProgressPrinter RLModule RLModuleSpec RLlibCallback Random
+        RandomRLModule RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
+        RunnerFailedError RunnerLostError SACConfig SampleBatch SerializationError
+        SingleAgentEnvRunner SingleAgentEpisode SingleAgentObservationPreprocessor SoftQ StatefulEnv
+        StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv TensorBoardLogger
+        TorchRLModule TorchSACModule TrackerLogger TrackerService TrackioLogger TrainedPolicy
+        TrainerError UnknownModuleError UnknownOutputError UnknownSettingError UnsupportedSpaceError
+        VideoRecorder WandbLogger actors compute_advantages export_onnx export_policy
+        get_global_worker get_trainable_cls latest_checkpoint load_episode make_multi_agent
+        make_replay_buffer register_env uniforms_per_row
+    """,
+    }
+)
+
+OLD_PUBLIC_NAMES: Final = words_of(
+    {
+        "callbacks": """
+        DefaultCallbacks MultiCallbacks make_multi_callbacks
+    """,
+        "trainer": """
+        ALL_MODULES DEFAULT_POLICY_ID DONE ENV_RUNNER_RESULTS ENV_RUNNER_SAMPLING_TIMER
+        EPISODE_DURATION_SEC_MEAN EPISODE_LEN_MAX EPISODE_LEN_MEAN EPISODE_LEN_MIN
+        EPISODE_RETURN_MAX EPISODE_RETURN_MEAN EPISODE_RETURN_MIN EVALUATION_ITERATION_TIMER
+        EVALUATION_RESULTS FAULT_TOLERANCE_STATS LAST_TARGET_UPDATE_TS LEARNER_INFO LEARNER_RESULTS
+        LEARNER_STATS_KEY LEARNER_UPDATE_TIMER NUM_AGENT_STEPS_SAMPLED
+        NUM_AGENT_STEPS_SAMPLED_LIFETIME NUM_AGENT_STEPS_SAMPLED_THIS_ITER NUM_AGENT_STEPS_TRAINED
+        NUM_AGENT_STEPS_TRAINED_THIS_ITER NUM_ENV_STEPS_SAMPLED NUM_ENV_STEPS_SAMPLED_LIFETIME
+        NUM_ENV_STEPS_SAMPLED_LIFETIME_THROUGHPUT NUM_ENV_STEPS_SAMPLED_THIS_ITER
+        NUM_ENV_STEPS_TRAINED NUM_ENV_STEPS_TRAINED_LIFETIME NUM_ENV_STEPS_TRAINED_THIS_ITER
+        NUM_EPISODES NUM_EPISODES_LIFETIME NUM_MODULE_STEPS_SAMPLED
+        NUM_MODULE_STEPS_SAMPLED_LIFETIME NUM_MODULE_STEPS_TRAINED NUM_TARGET_UPDATES
+        NUM_TRAINABLE_PARAMETERS NUM_TRAINING_STEP_CALLS_PER_ITERATION PERF
+        REPLAY_BUFFER_ADD_DATA_TIMER REPLAY_BUFFER_RESULTS SYNCH_WORKER_WEIGHTS_TIMER TD_ERROR_KEY
+        TIMERS TIME_TOTAL_S TRAINING_ITERATION TRAINING_ITERATION_TIMER TRAINING_STEP_TIMER Columns
+        DefaultCallbacks MultiAgentBatch MultiCallbacks RolloutWorker collect_episodes
+        make_multi_callbacks summarize_episodes
+    """,
+    }
+)
 """What users may import besides: names of RLlib, which `rllib_names` of each package adds."""
 
 

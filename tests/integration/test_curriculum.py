@@ -418,6 +418,17 @@ def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes
         ]
 
 
+def test_a_task_that_is_set_while_the_runner_samples_is_not_lost() -> None:
+    def set_task(**_: Any) -> None:
+        algo.env_runner_group.set_task(9)
+
+    made = config("foreach_worker", 0).callbacks(Watching, on_sample_end=set_task)
+    with made.build_algo() as algo:
+        assert 9 not in algo.train()["env_runners/tasks_played"]
+        assert algo.env_runner_group.get_tasks() == [9] * 8
+        assert set(algo.train()["env_runners/tasks_played"]) == {9}
+
+
 def test_an_iteration_that_is_undone_takes_its_tasks_back() -> None:
     def raises_later(algorithm: Any, result: Any, **kwargs: Any) -> None:
         by_hand(algorithm)

@@ -245,6 +245,25 @@ def test_runners_that_may_not_be_replaced_are_given_up() -> None:
         trained(engine, config)
 
 
+def test_a_death_in_what_is_played_instead_gives_up_no_more_episodes() -> None:
+    def outcome(num_deaths: int) -> bytes:
+        deaths = [
+            ScriptedFault("die", place="env runner 1", method="sample", call=call, at_sign=5)
+            for call in range(2, 2 * num_deaths + 1, 2)  # starts are calls, too
+        ]
+        engine = FakeEngine(*deaths)
+        group = EnvRunnerGroup(config=config_of(0), num_env_runners=1, engine=engine)
+        with stopped_at_the_end(group):
+            group.sample_env_steps(40)
+            group.sample_env_steps(40)
+            assert group.num_remote_worker_restarts() == len(engine.struck) == num_deaths
+            return encode(group.get_state())
+
+    after_one, after_three, after_four = outcome(1), outcome(3), outcome(4)
+    assert after_three != after_one, "three at the same place: it is what is played"
+    assert after_four == after_three
+
+
 def test_users_functions_run_on_any_engine() -> None:
     engine = FakeEngine(ScriptedFault("die", place="env runner 1", method="apply"))
     group = EnvRunnerGroup(config=config_of(0), num_env_runners=2, engine=engine)

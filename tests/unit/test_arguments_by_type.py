@@ -69,7 +69,8 @@ def test_a_value_is_asked_about_once_per_type_only_where_that_is_enough() -> Non
 
 
 def test_checks_made_of_others_look_at_types_if_all_of_them_do() -> None:
-    assert optional(instance(dict, "a dict")).by_type
-    assert either(boolean(), integer()).by_type
-    assert not either(boolean(), integer(0)).by_type
-    assert not optional(integer(0)).by_type
+    assert optional(instance(dict, "a dict")).follows_type({})
+    assert either(boolean(), integer()).follows_type(1)
+    assert either(boolean(), integer(0)).follows_type(True)
+    assert not either(boolean(), integer(0)).follows_type(1)
+    assert not optional(integer(0)).follows_type(0)

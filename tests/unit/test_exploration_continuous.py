@@ -138,22 +138,6 @@ def test_slots_have_processes_of_their_own_that_begin_anew_with_each_episode() -
     assert noise_of([0], strategy) == first
 
 
-def test_a_slot_that_is_put_back_finds_its_process_again() -> None:
-    strategy = made({"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}, _BOX)
-    again = made({"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}, _BOX)
-    choices = [choice_for(strategy, same_rows(_MEANS, 1), seed=step) for step in range(5)]
-    strategy.begin_episode(0)
-    expected = [
-        strategy.get_exploration_action(action_distribution=choice, timestep=9)[0]
-        for choice in choices
-    ]
-    again.begin_episode(0)
-    for choice in choices[:-1]:
-        again.advance([0], choice.noise)
-    action, _ = again.get_exploration_action(action_distribution=choices[-1], timestep=9)
-    assert action.tobytes() == expected[-1].tobytes()
-
-
 @pytest.mark.parametrize("kind", ["PerWorkerGaussianNoise", "PerWorkerOrnsteinUhlenbeckNoise"])
 @pytest.mark.parametrize(
     ("num_workers", "worker_index", "scale"),
@@ -167,27 +151,6 @@ def test_each_worker_has_its_own_constant_scale(
     assert isinstance(strategy, GaussianNoise)
     assert strategy.scale(0) == pytest.approx(scale)
     assert strategy.worker_index == worker_index
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "GaussianNoise",
-        "PerWorkerGaussianNoise",
-        "OrnsteinUhlenbeckNoise",
-        "PerWorkerOrnsteinUhlenbeckNoise",
-        "StochasticSampling",
-        "Random",
-    ],
-)
-def test_without_exploration_the_best_action_is_taken_whatever_the_noise(name: str) -> None:
-    strategy = made({"type": name}, _BOX)
-    for seed in (0, 1):
-        choice = choice_for(strategy, same_rows(_MEANS, 9), seed=seed)
-        actions, _ = strategy.get_exploration_action(
-            action_distribution=choice, timestep=0, explore=False
-        )
-        np.testing.assert_array_equal(actions, same_rows(_MEANS, 9)[:, :2])
 
 
 @pytest.mark.parametrize("name", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])

@@ -125,19 +125,6 @@ def test_how_steps_are_cut_into_chunks_changes_nothing_about_curiosity() -> None
     assert together.tobytes() == apart.tobytes()
 
 
-@pytest.mark.parametrize("make", [curious, re3])
-def test_what_was_learnt_comes_back(make: Any) -> None:
-    strategy, other = make(), make()
-    other.prepare(obs_size=4, root_seed=5)
-    strategy.observe_sample(sample_of([chunk(30)]))
-    other.check_state(strategy.get_state())
-    other.set_state(strategy.get_state())
-    later = sample_of([chunk(10, seed=2)])
-    assert [rewards.tobytes() for rewards in strategy.observe_sample(later)] == [
-        rewards.tobytes() for rewards in other.observe_sample(later)
-    ]
-
-
 def test_features_that_are_not_finite_are_named_and_change_nothing() -> None:
     strategy = curious()
     before = strategy.get_state()

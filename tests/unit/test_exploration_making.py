@@ -8,7 +8,6 @@ import sys
 import types
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,7 +16,6 @@ from tests.exploration_cases import choice_for, distribution_of, made, same_rows
 from trainer import DQNConfig, PPOConfig
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration import (
-    EXPLORATIONS,
     ActionChoice,
     ConstantSchedule,
     EpsilonGreedy,
@@ -153,14 +151,6 @@ def test_spaces_that_cannot_be_drawn_from_uniformly_name_the_way_out(
 ) -> None:
     with pytest.raises(UnsupportedSpaceError, match="Explore with StochasticSampling"):
         UniformActions(space)
-
-
-def test_every_ready_made_strategy_can_travel_to_a_process() -> None:
-    for name in EXPLORATIONS:
-        sub = {"sub_exploration": {"type": "Random"}} if name == "Curiosity" else {}
-        spec = ExplorationSpec.from_config({"type": name, **sub})
-        again = cloudpickle.loads(cloudpickle.dumps(spec))
-        assert again == spec
 
 
 def test_configs_of_one_type_are_merged_and_another_type_replaces_them() -> None:

@@ -117,18 +117,6 @@ def test_default_sub_explorations_are_random_at_first_and_careful_afterwards() -
     assert box.random_timesteps == 100  # type: ignore[attr-defined]
 
 
-def test_stddev_comes_back_and_is_what_runners_are_told() -> None:
-    strategy, other = noisy(initial_stddev=0.5), noisy()
-    strategy.observe_sample(sample_of(([[0.0] * 3], [[0.0] * 3])))
-    assert strategy.runner_state() == {"cur_stddev": pytest.approx(0.505)}
-    other.set_state(strategy.runner_state())
-    assert other.current_stddev == strategy.current_stddev
-    third = noisy()
-    third.check_state(strategy.get_state())
-    third.set_state(strategy.get_state())
-    assert third.get_state() == strategy.get_state()
-
-
 def test_a_sub_exploration_without_a_threshold_is_refused() -> None:
     expected = "(?s)ParameterNoise adapts.*SoftQ does not say.*EpsilonGreedy for.*GaussianNoise"
     with pytest.raises(ConfigError, match=expected):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,6 @@ from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec
 from trainer.modules.spaces import INVALID
 from trainer.nn import ActionDistribution, DiagGaussian, matmul_rows
-from trainer.testing.checks import check_module
 from trainer.types import Array
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
@@ -65,33 +63,6 @@ def build(name: str, action_space: Any = None, **more: Any) -> RLModule:
     return spec.build(np.random.default_rng(0), **more)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_masks_keep_all_that_modules_promise(name: str) -> None:
-    module_class, config = CASES[name]
-    check_module(
-        module_class,
-        observation_space=observations(),
-        action_space=spaces.Discrete(4),
-        model_config=config,
-    )
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_impossible_actions_are_never_chosen(name: str) -> None:
-    module = build(name)
-    inputs = module.forward_exploration({"obs": OBS})["action_dist_inputs"]
-    assert (inputs[~MASK] == np.float32(INVALID)).all()
-    assert (inputs[MASK] > -1e3).all()
-    free = module.forward_acting(OBS[:, :3])  # without a mask
-    np.testing.assert_array_equal(inputs[MASK], free[MASK])
-    distribution = module.action_distribution
-    noise = np.random.default_rng(0).gumbel(size=(500, 2, 4))
-    drawn = np.stack([distribution.sample(inputs, rows) for rows in noise])
-    assert set(drawn[:, 0].tolist()) == {0, 2, 3}
-    assert set(drawn[:, 1].tolist()) == {2}
-    assert MASK[[0, 1], distribution.deterministic(inputs)].all()
-
-
 @pytest.mark.parametrize("name", ["actor-critic", "user's"])
 def test_probabilities_entropies_and_gradients_are_those_of_the_possible_actions(name: str) -> None:
     module = build(name, dtype=np.float64)
@@ -140,11 +111,6 @@ def test_atoms_of_impossible_actions_have_no_value() -> None:
     values = module.expected_values(outputs)
     assert (values[~MASK] == np.float32(INVALID)).all()
     np.testing.assert_allclose(values, module.forward_acting(OBS), rtol=1e-4)
-
-
-def test_copies_have_masks_too() -> None:
-    module = copy.deepcopy(build("actor-critic"))
-    assert (module.forward_acting(OBS)[~MASK] == np.float32(INVALID)).all()
 
 
 def test_without_masks_methods_are_those_of_the_class() -> None:

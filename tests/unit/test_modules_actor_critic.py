@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +12,6 @@ from gymnasium import spaces
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.actor_critic import ActorCriticModule
-from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
@@ -48,49 +45,6 @@ def random_rows(count: int, width: int, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(1).standard_normal((count, width)).astype(dtype)
 
 
-def check_all_gradients(module: RLModule) -> None:
-    obs = random_rows(9, 3, np.float64)
-    width = module.action_distribution.num_inputs
-    d_inputs, d_values = random_rows(9, width, np.float64), random_rows(9, 1, np.float64)[:, 0]
-
-    def weighted_sum(flat: Array) -> float:
-        module.parameters.flat[:] = flat
-        outputs = module.forward_train({"obs": obs})
-        total = (d_inputs * outputs["action_dist_inputs"]).sum()
-        return float(total + (d_values * outputs["vf_preds"]).sum())
-
-    start = module.parameters.flat.copy()
-    weighted_sum(start)
-    module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=d_values)
-    gradient_check(weighted_sum, module.gradients.flat, start)
-
-
-@pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("config", CONFIGS)
-def test_gradients_agree_with_differences(actions: str, config: str) -> None:
-    check_all_gradients(build(actions, dtype=np.float64, **CONFIGS[config]))
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_gradients_with_free_log_std_agree_with_differences(shared: bool) -> None:
-    module = build("box", dtype=np.float64, free_log_std=True, vf_share_layers=shared)
-    assert module.parameters.shapes["pi/log_std"] == (2,)
-    check_all_gradients(module)
-
-
-@pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("config", CONFIGS)
-def test_acting_is_row_exact_and_agrees_with_training(actions: str, config: str) -> None:
-    module = build(actions, **CONFIGS[config])
-    obs = random_rows(13, 3)
-    together = module.forward_exploration({"obs": obs})["action_dist_inputs"]
-    trained = module.forward_train({"obs": obs})["action_dist_inputs"]
-    np.testing.assert_allclose(together, trained, atol=1e-6)
-    for row in range(13):
-        alone = module.forward_inference({"obs": obs[row : row + 1]})["action_dist_inputs"]
-        assert alone.tobytes() == together[row].tobytes()
-
-
 def test_free_log_std_does_not_depend_on_the_observation() -> None:
     module = build("box", free_log_std=True)
     module.parameters.views["pi/log_std"][:] = [0.5, -1.0]
@@ -112,54 +66,6 @@ def test_values_are_a_copy() -> None:
     kept = first.copy()
     module.compute_values({"obs": -random_rows(4, 3)})
     assert first.tobytes() == kept.tobytes()
-
-
-def test_same_seed_gives_the_same_bytes() -> None:
-    assert build().parameters.flat.tobytes() == build().parameters.flat.tobytes()
-
-
-def test_without_rng_weights_wait_for_their_state() -> None:
-    full = build()
-    spec = RLModuleSpec(
-        observation_space=OBSERVATIONS,
-        action_space=ACTIONS["discrete"],
-        model_config={"fcnet_hiddens": [6, 5]},
-    )
-    empty = spec.build()
-    assert not empty.parameters.flat.any()
-    empty.set_weights(full.get_weights())
-    assert empty.parameters.flat.tobytes() == full.parameters.flat.tobytes()
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_module_for_acting_acts_the_same_without_the_value_network(config: str) -> None:
-    full = build(**CONFIGS[config])
-    spec = RLModuleSpec(
-        observation_space=OBSERVATIONS,
-        action_space=ACTIONS["discrete"],
-        model_config={"fcnet_hiddens": [6, 5], **CONFIGS[config]},
-        inference_only=True,
-    )
-    acting = spec.build()
-    obs = random_rows(5, 3)
-    for state in (full.get_state(inference_only=True), full.get_state()):
-        acting.parameters.flat[:] = 0.0
-        acting.set_state(state)
-        assert acting.forward_acting(obs).tobytes() == full.forward_acting(obs).tobytes()
-    assert not any(name.startswith("vf/") for name in acting.get_state())
-    assert acting.num_parameters < full.num_parameters
-    with pytest.raises(ModuleError, match="inference_only=True"):
-        acting.compute_values({"obs": obs})
-
-
-@pytest.mark.parametrize("through", ["copy", "pickle"])
-def test_copy_computes_the_same_and_learns_alone(through: str) -> None:
-    module = build("box", free_log_std=True)
-    other = copy.deepcopy(module) if through == "copy" else pickle.loads(pickle.dumps(module))
-    obs = random_rows(5, 3)
-    assert other.forward_acting(obs).tobytes() == module.forward_acting(obs).tobytes()
-    other.parameters.flat *= 2.0
-    assert other.forward_acting(obs).tobytes() != module.forward_acting(obs).tobytes()
 
 
 def test_state_of_another_network_is_refused_by_name() -> None:

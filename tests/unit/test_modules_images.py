@@ -12,7 +12,6 @@ from trainer.connectors import ObservationEncoder
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec, SACModule
 from trainer.spaces import shown_images, split_observation
-from trainer.testing.checks import check_module
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
 PARTS: Any = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
@@ -23,33 +22,6 @@ def build(module_class: type[RLModule], space: Any = IMAGE, **config: Any) -> RL
     config = {"fcnet_hiddens": [4], "conv_filters": FILTERS, **config}
     spec = RLModuleSpec(module_class, space, spaces.Discrete(3), config)
     return spec.build(np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    ("module_class", "config"),
-    [
-        (ActorCriticModule, {"vf_share_layers": True}),
-        (ActorCriticModule, {"vf_share_layers": False}),
-        (ActorCriticModule, {"vf_share_layers": True, "fcnet_hiddens": []}),
-        (QModule, {}),
-        (QModule, {"dueling": False, "fcnet_hiddens": []}),
-    ],
-    ids=str,
-)
-def test_modules_with_convolutions_keep_all_that_modules_promise(
-    module_class: type[RLModule], config: dict[str, Any]
-) -> None:
-    check_module(
-        module_class,
-        observation_space=IMAGE,
-        action_space=spaces.Discrete(3),
-        model_config={
-            "fcnet_hiddens": [4],
-            "conv_filters": FILTERS,
-            "conv_activation": "swish",
-            **config,
-        },
-    )
 
 
 def test_tensors_of_convolutions_have_names_of_their_own() -> None:
@@ -208,31 +180,6 @@ BESIDE = spaces.Dict(
         "later": spaces.Tuple(PARTS),
     }
 )
-
-
-@pytest.mark.parametrize(
-    ("module_class", "config"),
-    [
-        (ActorCriticModule, {"vf_share_layers": True}),
-        (ActorCriticModule, {"vf_share_layers": False, "fcnet_hiddens": []}),
-        (QModule, {}),
-    ],
-    ids=str,
-)
-def test_modules_with_images_beside_other_parts_keep_all_that_modules_promise(
-    module_class: type[RLModule], config: dict[str, Any]
-) -> None:
-    check_module(
-        module_class,
-        observation_space=BESIDE,
-        action_space=spaces.Discrete(3),
-        model_config={
-            "fcnet_hiddens": [4],
-            "conv_filters": FILTERS,
-            "conv_activation": "swish",
-            **config,
-        },
-    )
 
 
 def test_several_images_have_convolutions_each_and_the_rest_is_read_beside_their_features() -> None:

@@ -19,7 +19,6 @@ from trainer.learners.batching import RowBatching, SequenceBatching, batching_fo
 from trainer.learners.columns import Columns
 from trainer.modules import RLModule
 from trainer.modules.memory import Sequences, max_seq_len_of, state_form
-from trainer.testing.checks import check_module
 from trainer.testing.envs import CountdownEnv, StatelessCartPole
 
 OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
@@ -37,41 +36,6 @@ def built(model_config: Mapping[str, Any], *, action_space: Any = ACT, **spec: A
 
 
 # ---- modules
-
-
-@pytest.mark.parametrize(
-    "model_config",
-    [
-        {"use_gru": True},
-        {"use_lstm": True, "fcnet_hiddens": [], "head_fcnet_hiddens": [4]},
-        {"use_lstm": True, "vf_share_layers": False},
-    ],
-    ids=str,
-)
-def test_ready_made_networks_with_memory_are_sound(model_config: dict[str, Any]) -> None:
-    module_class = type(built(model_config))
-    check_module(
-        module_class,
-        observation_space=OBS,
-        action_space=ACT,
-        model_config={**SMALL, "head_fcnet_activation": "tanh", **model_config},
-    )
-
-
-def test_networks_with_memory_read_masks_images_and_nested_actions() -> None:
-    gru = {**SMALL, "use_gru": True, "vf_share_layers": True}
-    module_class = type(built(gru))
-    image = spaces.Box(0, 255, (5, 5, 1), np.uint8)
-    convolution = {**gru, "conv_filters": [[2, 3, 2]], "conv_activation": "tanh"}
-    both = spaces.Tuple((ACT, spaces.Box(-1.0, 1.0, (2,))))
-    check_module(module_class, observation_space=MASKED, action_space=ACT, model_config=gru)
-    check_module(module_class, observation_space=image, action_space=ACT, model_config=convolution)
-    check_module(module_class, observation_space=OBS, action_space=both, model_config=gru)
-
-
-def test_networks_of_users_in_numpy_are_sound() -> None:
-    check_module(RunningMean, observation_space=OBS, action_space=ACT)
-    check_module(RunningMean, observation_space=MASKED, action_space=ACT)
 
 
 @pytest.mark.parametrize("kind", ["use_lstm", "use_gru"])

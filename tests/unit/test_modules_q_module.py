@@ -10,7 +10,6 @@ from gymnasium import spaces
 
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules import QModule, RLModuleSpec
-from trainer.testing.checks import gradient_check
 from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
@@ -39,34 +38,6 @@ def build(dtype: Any = np.float32, actions: Any = None, **config: Any) -> QModul
 
 def rows(*shape: int, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(1).standard_normal(shape).astype(dtype)
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_gradients_agree_with_differences(config: str) -> None:
-    module = build(np.float64, **CONFIGS[config])
-    obs = rows(9, 3, dtype=np.float64)
-    weights = rows(9, 4 * len(module.atoms), dtype=np.float64)
-
-    def weighted_sum(flat: Array) -> float:
-        module.parameters.flat[:] = flat
-        return float((weights * module.forward_train({"obs": obs})["action_dist_inputs"]).sum())
-
-    start = module.parameters.flat.copy()
-    weighted_sum(start)
-    module.backward(d_action_dist_inputs=weights)
-    gradient_check(weighted_sum, module.gradients.flat, start)
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_acting_is_row_exact_and_gives_the_values_of_training(config: str) -> None:
-    module = build(**CONFIGS[config])
-    obs = rows(13, 3)
-    together = module.forward_exploration({"obs": obs})["action_dist_inputs"]
-    outputs = module.forward_train({"obs": obs})["action_dist_inputs"].reshape(13, 4, -1)
-    np.testing.assert_allclose(together, module.expected_values(outputs), atol=1e-5)
-    for row in range(13):
-        alone = module.forward_inference({"obs": obs[row : row + 1]})["action_dist_inputs"]
-        assert alone.tobytes() == together[row].tobytes()
 
 
 def test_dueling_values_have_the_state_value_as_their_mean() -> None:

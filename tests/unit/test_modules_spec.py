@@ -32,8 +32,7 @@ from trainer.nn import (
     ProductDistribution,
     matmul_rows,
 )
-from trainer.testing.checks import gradient_check
-from trainer.types import Array
+from trainer.testing.checks import check_module
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 
@@ -157,24 +156,8 @@ def example_of_the_docstring() -> type[RLModule]:
     return module_class
 
 
-def test_example_for_users_has_right_gradients_and_is_row_exact() -> None:
-    spec = RLModuleSpec(example_of_the_docstring(), BOX, spaces.Discrete(2), {"anything": 1})
-    module = spec.build(np.random.default_rng(0), dtype=np.float64)
-    obs = np.random.default_rng(1).standard_normal((9, 3))
-    d_inputs, d_values = obs[:, :2] ** 2, obs[:, 2]
-
-    def weighted_sum(flat: Array) -> float:
-        module.parameters.flat[:] = flat
-        outputs = module.forward_train({"obs": obs})
-        total = (d_inputs * outputs["action_dist_inputs"]).sum()
-        return float(total + (d_values * outputs["vf_preds"]).sum())
-
-    start = module.parameters.flat.copy()
-    weighted_sum(start)
-    module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=d_values)
-    gradient_check(weighted_sum, module.gradients.flat, start)
-    together = module.forward_inference({"obs": obs})["action_dist_inputs"]
-    assert module.forward_acting(obs[4:5]).tobytes() == together[4].tobytes()
+def test_example_for_users_keeps_all_that_modules_promise() -> None:
+    check_module(example_of_the_docstring(), observation_space=BOX, action_space=spaces.Discrete(2))
 
 
 # ---- observations that are no rows

@@ -23,7 +23,7 @@ from tests.torch_modules import (  # noqa: E402
     small_network,
 )
 from trainer import ModuleError, RLModule, RLModuleSpec, TorchRLModule  # noqa: E402
-from trainer.testing.checks import check_module, encoded_samples  # noqa: E402
+from trainer.testing.checks import encoded_samples  # noqa: E402
 
 BOX = spaces.Box(-1.0, 1.0, (4,))
 TWO = spaces.Discrete(2)
@@ -109,27 +109,6 @@ class IgnoresItsMask(TorchRLModule):
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         obs = batch["obs"]["observations"]
         return {"action_dist_inputs": self.pi(obs), "vf_preds": self.vf(obs).squeeze(-1)}
-
-
-@pytest.mark.parametrize(
-    ("module_class", "observation_space", "action_space"),
-    [
-        (DenseModule, BOX, TWO),
-        (DenseModule, spaces.Discrete(5), spaces.Box(-1.0, 1.0, (2,))),
-        (NoisyDense, BOX, spaces.MultiDiscrete([2, 3])),
-        (NoisyConvolution, IMAGE, TWO),
-        (OfAllParts, MIXED, TWO),
-        (IgnoresItsMask, MASKED, spaces.Discrete(3)),
-    ],
-)
-def test_the_check_of_modules_accepts_them(
-    module_class: type[TorchRLModule], observation_space: Any, action_space: Any
-) -> None:
-    module = check_module(
-        module_class, observation_space=observation_space, action_space=action_space, seed=2
-    )
-    assert isinstance(module, TorchRLModule)
-    assert module.acts_row_by_row == (module_class is NoisyConvolution)
 
 
 def test_parameters_and_gradients_lie_in_the_flat_vectors() -> None:
@@ -277,20 +256,6 @@ def test_shared_frozen_and_single_numbers_are_learnt_as_torch_does() -> None:
 # ---- state
 
 
-@pytest.mark.parametrize("module_class", [DenseModule, NoisyDense])
-def test_copies_and_pickles_compute_the_same(module_class: type[TorchRLModule]) -> None:
-    module, obs = built(module_class), rows(5)
-    for number in range(3):
-        update(module, obs, number=number)
-    module.parameters.flat[:] += 0.1
-    expected = module.forward_acting(obs).tobytes()
-    for other in (copy.deepcopy(module), pickle.loads(cloudpickle.dumps(module))):
-        assert other.forward_acting(obs).tobytes() == expected
-        assert {n: a.tobytes() for n, a in other.get_state().items()} == {
-            n: a.tobytes() for n, a in module.get_state().items()
-        }
-
-
 def test_buffers_are_part_of_the_state() -> None:
     module = built(NoisyDense)
     before = module.get_state()
@@ -304,43 +269,6 @@ def test_buffers_are_part_of_the_state() -> None:
     assert module.forward_acting(rows(3)).tobytes() != acted.tobytes()
     module.set_state(after)
     assert module.forward_acting(rows(3)).tobytes() == acted.tobytes()
-
-
-def test_a_module_for_acting_takes_what_it_has_and_the_whole_state() -> None:
-    whole = built(DenseModule)
-    actor = RLModuleSpec(DenseModule, BOX, TWO, inference_only=True).build()
-    sent = whole.get_state(inference_only=True)
-    assert list(sent) == [f"pi.{layer}.{name}" for layer in (0, 2) for name in ("weight", "bias")]
-    for state in (sent, whole.get_state()):
-        actor.parameters.flat[:] = 0.0
-        actor.set_state(state)
-        assert actor.forward_acting(rows(3)).tobytes() == whole.forward_acting(rows(3)).tobytes()
-    with pytest.raises(ModuleError, match="inference_only=True"):
-        actor.forward_train({"obs": rows(3)})
-
-
-@pytest.mark.parametrize("spoil", ["missing", "unknown", "shape", "dtype", "infinite", "buffer"])
-def test_a_state_that_does_not_fit_changes_nothing(spoil: str) -> None:
-    module = built(NoisyDense)
-    before = {name: array.tobytes() for name, array in module.get_state().items()}
-    state = built(NoisyDense).get_state()
-    for array in state.values():
-        array += 1
-    if spoil == "missing":
-        del state["body.1.running_var"]
-    elif spoil == "unknown":
-        state["more"] = np.zeros(3, np.float32)
-    elif spoil == "shape":
-        state["pi.bias"] = np.zeros(3, np.float32)
-    elif spoil == "dtype":
-        state["body.1.running_mean"] = state["body.1.running_mean"].astype(np.float64)
-    elif spoil == "infinite":
-        state["pi.bias"][0] = np.nan
-    else:
-        state["body.1.running_mean"][0] = np.inf
-    with pytest.raises(ModuleError):
-        module.set_state(state)
-    assert {name: array.tobytes() for name, array in module.get_state().items()} == before
 
 
 def test_state_dicts_of_torch_go_out_and_in() -> None:
@@ -445,6 +373,7 @@ def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it() -> None:
     obs = encoded_samples(IMAGE, seed=0)
     together = module.forward_acting(obs)
     assert (module.acts_row_by_row, alone.acts_row_by_row) == (False, True)
+    assert not built(DenseModule).acts_row_by_row
     np.testing.assert_allclose(together, alone.forward_acting(obs), rtol=1e-4, atol=1e-5)
     for row in range(len(obs)):
         assert module.forward_acting(obs[row : row + 1]).tobytes() == together[row].tobytes()

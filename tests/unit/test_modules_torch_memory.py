@@ -27,12 +27,6 @@ def built(module_class: Any = Remembering, **settings: Any) -> Any:
     )
 
 
-def test_a_network_with_memory_is_sound() -> None:
-    check_module(
-        Remembering, observation_space=OBS, action_space=ACT, model_config={"cell_size": 4}
-    )
-
-
 class Masked(TorchRLModule):
     """A GRU over a Dict observation with a mask, values from the same pass."""
 

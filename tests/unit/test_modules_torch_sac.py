@@ -105,15 +105,6 @@ def test_targets_have_weights_of_their_own_and_are_restored() -> None:
     }
 
 
-def test_only_the_policy_and_no_temperature_is_made_for_acting() -> None:
-    actor = RLModuleSpec(TwinSAC, OBSERVATIONS, BOX, inference_only=True).build()
-    assert "log_alpha" not in actor.get_state()
-    whole = learner(TwinSAC, BOX).module
-    actor.set_state(whole.get_state(inference_only=True))
-    obs = np.ones((2, 3), np.float32)
-    assert actor.forward_acting(obs).tobytes() == whole.forward_acting(obs).tobytes()
-
-
 class Shared(TwinSAC):
     def compute_q_values(self, batch: dict[str, Any]) -> Any:
         return self.pi(batch["obs"]).sum(dim=1) + super().compute_q_values(batch)[0]

@@ -16,7 +16,7 @@ from trainer.algorithms.sac.sac import SACLearner, SACSettings
 from trainer.learners import ReplayBatch
 from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
 from trainer.nn import ACTIVATIONS
-from trainer.testing.checks import check_module, encoded_samples
+from trainer.testing.checks import encoded_samples
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 TWO = spaces.Discrete(2)
@@ -73,24 +73,6 @@ def test_weights_acting_outputs_and_gradients_are_those_of_numpy(
     for name, gradient in ours.gradients.views.items():
         error = np.abs(theirs.gradients.views[name] - gradient).max()
         assert error <= 1e-5 * np.abs(gradient).max() + 1e-9, name
-
-
-@pytest.mark.parametrize(
-    ("module_class", "space", "config"),
-    [
-        (ActorCriticModule, BOX, {"fcnet_hiddens": [4]}),
-        (QModule, spaces.Box(0, 255, (4, 4, 2), np.uint8), {"conv_filters": [[2, 2, 2]]}),
-    ],
-)
-def test_the_check_of_modules_accepts_them(
-    module_class: type[RLModule], space: Any, config: dict[str, Any]
-) -> None:
-    check_module(
-        module_class,
-        observation_space=space,
-        action_space=TWO,
-        model_config={"fcnet_hiddens": [3], **config, "backend": "torch"},
-    )
 
 
 @pytest.mark.parametrize("actions", [spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(3)])

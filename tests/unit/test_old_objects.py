@@ -100,3 +100,34 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 """
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_garbage_of_short_rounds_is_collected() -> None:
+    """In a process of its own: here, objects are frozen from the start."""
+    code = """
+import weakref
+import gymnasium as gym
+from trainer import DQNConfig
+
+class Ring:
+    def __init__(self):
+        self.itself = self
+
+alive = weakref.WeakSet()
+
+class Littering(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.low, {}
+    def step(self, action):
+        alive.add(Ring())
+        return self.observation_space.low, 0.0, False, False, {}
+
+config = DQNConfig().environment(Littering).env_runners(rollout_fragment_length=4)
+config.training(num_steps_sampled_before_learning_starts=10**6, model={"fcnet_hiddens": []})
+with config.reporting(min_sample_timesteps_per_iteration=2_000).build_algo() as algo:
+    algo.train()
+raise SystemExit(len(alive) > 1_000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.errors import ModuleError, UnsupportedSpaceError
+from trainer.errors import UnsupportedSpaceError
 from trainer.modules import SACModule
 from trainer.modules.sac_module import Critics
 from trainer.testing.checks import gradient_check
@@ -35,13 +33,6 @@ def module(actions: Any = BOX, *, observations: Any = OBSERVATIONS, **more: Any)
 def critics_of(subject: SACModule) -> Critics:
     assert subject.critics is not None
     return subject.critics
-
-
-def test_acting_and_learning_see_the_same_policy() -> None:
-    subject = module()
-    learning = subject.forward_train({"obs": OBS})["action_dist_inputs"].copy()
-    np.testing.assert_allclose(subject.forward_acting(OBS), learning, rtol=1e-12)
-    assert learning.shape == (6, 4)
 
 
 def test_the_critics_differ_and_read_the_action() -> None:
@@ -98,16 +89,6 @@ def test_gradients_of_critics_of_all_actions() -> None:
     gradient_check(value, subject.gradients.flat.copy(), point)
 
 
-def test_a_runner_gets_the_policy_alone() -> None:
-    whole, acting = module(), module(inference_only=True)
-    assert all(name.startswith("pi/") for name in acting.parameters.shapes)
-    assert acting.critics is None
-    acting.set_state(whole.get_state(inference_only=True))
-    np.testing.assert_array_equal(acting.forward_acting(OBS), whole.forward_acting(OBS))
-    with pytest.raises(ModuleError, match="inference_only"):
-        raise acting.acting_only_error()
-
-
 def test_the_first_policy_hardly_depends_on_the_observation_and_alpha_is_given() -> None:
     subject = module(model_config={"initial_alpha": 0.5})
     assert np.abs(subject.forward_acting(OBS)).max() < 0.1
@@ -123,16 +104,6 @@ def test_copied_critics_have_weights_of_their_own() -> None:
     np.testing.assert_array_equal(critics_of(subject).forward(OBS, ACTIONS), expected)
     subject.parameters.flat[:] = 0.0
     np.testing.assert_array_equal(copied.forward(OBS, ACTIONS), expected)
-
-
-@pytest.mark.parametrize("make", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_copies_compute_the_same_and_are_independent(make: Any) -> None:
-    subject = module()
-    other = make(subject)
-    np.testing.assert_array_equal(other.parameters.flat, subject.parameters.flat)
-    other.parameters.flat[:] = 0.0
-    assert not critics_of(other).forward(OBS, ACTIONS)[0].any()
-    assert critics_of(subject).forward(OBS, ACTIONS)[0].all()
 
 
 @pytest.mark.parametrize(

@@ -197,8 +197,6 @@ class ActorStates:
             raise
 
 
-# ---- checkpointing
-
 # ---- model difference
 #
 # Whether a checkpoint is of another network although its weights have the same shapes.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -246,6 +247,37 @@ _LOGGER = logging.getLogger(__name__)
 _BUFFER: Final = "replay_buffer"
 
 
+@dataclass(frozen=True)
+class _Round:
+    """What a config says of a round.
+
+    Attributes:
+        config: itself.
+        num_steps: sampled in a round, by all env slots together.
+        num_steps_before_learning: sampled before the first update, ≥ 1.
+        count_steps_by, training_intensity, train_batch_size: the settings of these names.
+    """
+
+    config: OffPolicyConfig
+    num_steps: int
+    num_steps_before_learning: int
+    count_steps_by: str
+    training_intensity: float | None
+    train_batch_size: int
+
+    @classmethod
+    def of(cls, config: OffPolicyConfig) -> _Round:
+        """What this config says."""
+        return cls(
+            config,
+            config.get_rollout_fragment_length() * config.num_env_slots,
+            max(1, config.num_steps_sampled_before_learning_starts),
+            config.count_steps_by,
+            config.training_intensity,
+            config.train_batch_size,
+        )
+
+
 class OffPolicyAlgorithm(Algorithm):
     """A round: every env makes a fragment of steps, they are stored, then some updates follow.
 
@@ -259,9 +291,8 @@ class OffPolicyAlgorithm(Algorithm):
     # A buffer is too large to be copied in every iteration: it undoes its own changes.
     _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
     _buffer_was_restored = False
-    # The config whose steps per round are known, and how many these are.
-    _round_of: OffPolicyConfig | None = None
-    _round_steps = 0
+    # What the config says of a round: read once, for a round may take less than a millisecond.
+    _round: _Round | None = None
 
     _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
@@ -288,18 +319,16 @@ class OffPolicyAlgorithm(Algorithm):
 
     def training_step(self) -> None:
         """One round."""
-        config = self.config
-        if self._round_of is not config:  # read once: a round may take less than a millisecond
-            self._round_of = config
-            self._round_steps = config.get_rollout_fragment_length() * config.num_env_slots
-        sample = self.sample_steps(self._round_steps)
+        if self._round is None or self._round.config is not self.config:
+            self._round = _Round.of(self.config)
+        sample = self.sample_steps(self._round.num_steps)
         with self._iteration.time("replay_buffer_add_timer"):
             for id_, chunks in self.chunks_of(sample).items():
                 clipped = self.normalizations[id_].with_clipped_rewards(chunks)
                 self.replay_buffers[id_].add(clipped)
-        if self._can_learn():
+        if self._can_learn(self._round):
             self.learn_from_replay(
-                self._num_updates_due(sample.num_steps(config.count_steps_by)),
+                self._num_updates_due(self._round, sample.num_steps(self._round.count_steps_by)),
                 num_new_env_steps=sample.num_env_steps,
             )
 
@@ -327,25 +356,24 @@ class OffPolicyAlgorithm(Algorithm):
         with result.time("synch_weights"):
             self._send_weights()
 
-    def _can_learn(self) -> bool:
+    def _can_learn(self, round_: _Round) -> bool:
         """Whether enough was sampled, and enough of it is stored.
 
         The second matters after a restore without the buffer: learning on from the first few fresh
         steps would spoil what was learnt.
         """
-        needed = max(1, self.config.num_steps_sampled_before_learning_starts)
-        return self.counters.num_steps_sampled(self.config.count_steps_by) >= needed and any(
+        needed = round_.num_steps_before_learning
+        return self.counters.num_steps_sampled(round_.count_steps_by) >= needed and any(
             len(buffer) >= min(needed, buffer.capacity) for buffer in self.replay_buffers.values()
         )
 
-    def _num_updates_due(self, num_steps: int) -> int:
+    def _num_updates_due(self, round_: _Round, num_steps: int) -> int:
         """Updates that the steps of this round pay for; what is left over is carried on."""
-        intensity = self.config.training_intensity
-        if intensity is None:
+        if round_.training_intensity is None:
             return 1
         counters = self.counters
-        owed = counters.num_rows_owed + intensity * num_steps
-        num_updates, counters.num_rows_owed = divmod(owed, self.config.train_batch_size)
+        owed = counters.num_rows_owed + round_.training_intensity * num_steps
+        num_updates, counters.num_rows_owed = divmod(owed, round_.train_batch_size)
         return int(num_updates)
 
     def add_to_result(self, result: IterationResult) -> None:

@@ -1,4 +1,4 @@
-"""From a config to the specs that processes receive.
+"""`AlgorithmConfig`, and from it to the specs that processes receive.
 
 The only place where settings become values of other rooms.
 """

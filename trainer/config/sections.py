@@ -35,10 +35,6 @@ from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
 
-# ---- acting sections
-#
-# Settings of acting: the env, sampling, callbacks, evaluation.
-
 # ---- environment section
 #
 # Settings of the environment.
@@ -496,10 +492,6 @@ class EvaluationSection(ConfigValues):
         """
         return self
 
-
-# ---- run sections
-#
-# Settings of learning and of what happens around it: failures, reports, checkpoints, debugging.
 
 # ---- run sections
 #

@@ -335,6 +335,17 @@ class ObservationEncoder:
         out[:] = normalized
         return out
 
+    def encode_own(self, observations: Any) -> FloatArray:
+        """Like `encode` of a batch that belongs to the caller, which may be its own encoding."""
+        is_encoded = (
+            self._is_vector
+            and self.normalizer is None
+            and type(observations) is np.ndarray
+            and observations.dtype == np.float32
+            and observations.shape[1:] == (self.size,)
+        )
+        return observations if is_encoded else self.encode(observations)
+
     def _reserve(self, count: int) -> None:
         """Makes the memory for that many rows."""
         self._count = count

@@ -112,6 +112,9 @@ class EnvRunner(Checkpointable, abc.ABC):
     weights_version: int
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and name != "config":  # set before, so no setting
+            object.__setattr__(self, name, value)
+            return
         config = self.__dict__.get("config")
         is_setting = config is not None and name in config and name not in EnvRunner.__annotations__
         if is_setting or (name == "config" and config is not None):

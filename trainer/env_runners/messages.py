@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal, Protocol
 
 import gymnasium
@@ -226,12 +227,15 @@ class SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
         if not self.continues:
             return self
-        return replace(
-            self,
+        # For every slot in every round: `replace` takes 3 µs.
+        whole = object.__new__(SlotPosition)
+        vars(whole).update(
+            vars(self),
             actions=before.actions + self.actions,
             earlier_chunks=before.earlier_chunks + self.earlier_chunks,
             continues=False,
         )
+        return whole
 
     def to_state(self) -> State:
         """Plain data, for a checkpoint, if the tasks are."""
@@ -341,7 +345,7 @@ class Weights:
     timestep: int = 0
     connectors: State | None = None
 
-    @property
+    @cached_property
     def version(self) -> int:
         """Updates made of all modules."""
         return sum(weights.version for weights in self.modules.values())

@@ -10,9 +10,10 @@ There are two kinds, for one agent (`single_agent_env_runner`) and for several
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import gymnasium
 
@@ -50,6 +51,16 @@ from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.engine import Signals
 from trainer.runtime.threads import sparing_old_objects
 from trainer.types import AgentId, ModuleId, State
+
+_LONG: Final = 256
+"""Env steps of a request that are worth sparing old objects."""
+_AS_IT_IS: Final = contextlib.nullcontext()
+
+
+def _is_long(request: SampleRequest) -> bool:
+    """Whether a request is for so many steps, or for episodes, which may have any number."""
+    steps = [None if slot.whole_episodes else slot.num_steps for slot in request.assignments]
+    return sum(_LONG if number is None else number for number in steps) >= _LONG
 
 
 @checked_methods()
@@ -360,7 +371,7 @@ class PlayingEnvRunner(EnvRunner):
         self.has_played = True
         spec, player = self.spec, self._player
         try:
-            with sparing_old_objects():
+            with sparing_old_objects() if _is_long(request) else _AS_IT_IS:
                 episodes = player.play(request)
         except Exception as error:
             if spec.checks_env:

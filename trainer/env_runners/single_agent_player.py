@@ -106,7 +106,8 @@ class SingleAgentPlayer(EpisodePlayer):
         slot.record = episode.step_recorder(*self.actions.outputs)
 
     def _go_on(self, slot: EnvSlot, episode: SingleAgentEpisode) -> None:
-        episode.note_player(self._runner, slot.index)  # another one after a restore
+        if episode.player is not self._runner:  # another one after a restore
+            episode.note_player(self._runner, slot.index)
         slot.record = episode.step_recorder(*self.actions.outputs)
 
     def _finish_columns(self, episodes: Sequence[SingleAgentEpisode]) -> None:

@@ -29,10 +29,6 @@ from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError, EnvError, TaskError
 
-# ---- env factory
-#
-# From what a config says about its env to something that makes one, and what an env is told.
-
 # ---- env context
 #
 # What an env is told when it is made: its settings, and its place in the run.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 
 from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import (
@@ -34,6 +34,7 @@ from trainer.types import AgentId, ModuleId
 RewardsAfterEnd = Literal["credit", "error"]
 """What becomes of rewards for agents that have ended."""
 
+_Sum = TypeVar("_Sum")
 _NO_OUTPUTS: Final[Mapping[str, Any]] = {}
 _PLAIN_KINDS: Final = frozenset((int, str))
 
@@ -757,11 +758,13 @@ class AgentLedger:
             total = joined_changes(total, self.lines[agent].episode.change_partials())
         return total
 
-    def account(self, *accounts: Mapping[AgentId, list[float]]) -> dict[AgentId, float]:
-        """{agent: sum of its entries}, canonical order, without zeros."""
-        agents = canonical_order({agent for account in accounts for agent in account})
-        sums = {
-            agent: rounded_sum([part for each in accounts for part in each.get(agent, ())])
-            for agent in agents
-        }
-        return {agent: total for agent, total in sums.items() if total}
+
+def added_by_agent(
+    add: Callable[[list[float]], _Sum], *accounts: Mapping[AgentId, list[float]]
+) -> dict[AgentId, _Sum]:
+    """{agent: what `add` makes of all its entries}, canonical order, without what is nothing."""
+    agents = canonical_order({agent for account in accounts for agent in account})
+    sums = {
+        agent: add([part for each in accounts for part in each.get(agent, ())]) for agent in agents
+    }
+    return {agent: total for agent, total in sums.items() if total}

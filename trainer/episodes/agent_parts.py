@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer.agent_ids import COMMON_INFOS, canonical_order
 from trainer.episodes import nested
-from trainer.episodes.agent_ledger import AgentLedger, AgentLine, OpenRow
+from trainer.episodes.agent_ledger import AgentLedger, AgentLine, OpenRow, added_by_agent
 from trainer.episodes.episode_state import why_not_following
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.metrics.statistic import exact_partials
@@ -57,8 +57,10 @@ def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
     successor.appeared = dict(ledger.appeared)
     successor.infos = _infos_of_successor(ledger, t - successor.lookback)
     successor.before = {agent: list(parts) for agent, parts in ledger.before.items()}
-    successor.rounding_earlier = _sums(ledger.rounding_earlier, ledger.rounding)
-    successor.late_earlier = _sums(ledger.late_earlier, ledger.late)
+    successor.rounding_earlier = added_by_agent(
+        exact_partials, ledger.rounding_earlier, ledger.rounding
+    )
+    successor.late_earlier = added_by_agent(exact_partials, ledger.late_earlier, ledger.late)
     successor.gone = dict(ledger.gone)
     for agent in canonical_order(ledger.lines.keys() & ledger.ends.keys()):
         successor.gone[agent] = ledger.lines[agent].episode.return_partials()
@@ -67,16 +69,6 @@ def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
     successor.num_empty_steps = ledger.num_empty_steps
     successor.find_owing()
     return successor
-
-
-def _sums(*accounts: dict[AgentId, list[float]]) -> dict[AgentId, list[float]]:
-    """{agent: exact partials of the sum of all entries}, without zeros."""
-    agents = canonical_order({agent for account in accounts for agent in account})
-    sums = {
-        agent: exact_partials([part for each in accounts for part in each.get(agent, ())])
-        for agent in agents
-    }
-    return {agent: parts for agent, parts in sums.items() if parts}
 
 
 def _cut_line(line: AgentLine, first: int) -> AgentLine:
@@ -205,7 +197,7 @@ def join(ledger: AgentLedger, other: AgentLedger) -> None:
     ledger.ends = dict(other.ends)
     ledger.appeared = dict(other.appeared)
     ledger.before = {agent: list(parts) for agent, parts in other.before.items()}
-    ledger.rounding = _sums(ledger.rounding, other.rounding)
+    ledger.rounding = added_by_agent(exact_partials, ledger.rounding, other.rounding)
     for env_t, told in other.infos.items():
         ledger.infos[env_t] = {**ledger.infos.get(env_t, {}), **told}
     for agent, rewards in other.late.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import shown
+from checkpoints.arguments import checked_methods, shown
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTIONS,
@@ -46,6 +46,7 @@ USER_DATA: Final = (
     "temporary_data",
 )
 """The attributes of an episode that are free for users."""
+
 
 _CHANGES: Final = ("own_change", "earlier_change")
 
@@ -100,6 +101,55 @@ EPISODE_STATE: Final = shapes.fields(
     },
 )
 """What a state looks like; whether its columns fit together is seen when an episode is made."""
+
+
+@checked_methods()
+class Episode:
+    """What episodes of one agent and of several have in common: data of users, and who plays."""
+
+    env_id: int | None = None
+    _player: weakref.ref[Any] | None = None
+
+    def _start_empty_user_data(self) -> None:
+        self.custom_data: dict[Any, Any] = {}
+        self.user_data: dict[Any, Any] = {}
+        self.custom_metrics: dict[str, Any] = {}
+        self.hist_data: dict[str, list[Any]] = {}
+        self.media: dict[str, Any] = {}
+        self.temporary_data: dict[str, list[Any]] = {}
+
+    def _hand_over_user_data(self, successor: Episode, custom_data: dict[Any, Any]) -> None:
+        """Moves all of it to the next chunk; of `custom_data` this copy stays."""
+        successor.custom_data, self.custom_data = self.custom_data, custom_data
+        for name in MOVED_BY_CUT:
+            setattr(successor, name, getattr(self, name))
+            setattr(self, name, {})
+
+    @property
+    def player(self) -> Any:
+        """The env runner that plays, in its own process only; None elsewhere."""
+        return None if self._player is None else self._player()
+
+    def note_player(self, worker: Any, env_id: int) -> None:
+        """Tells the episode who plays it; the runner is not kept alive by that."""
+        self._player = weak_player(worker)
+        self.env_id = env_id
+
+    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
+        """Appends a value to the list of `key`; nothing aligns it with steps."""
+        self.temporary_data.setdefault(key, []).append(data)
+
+    def get_temporary_timestep_data(self, key: str) -> list[Any]:
+        """All values added under `key` in this episode, [] if there are none."""
+        return self.temporary_data.get(key, [])
+
+
+def no_single_step(item: object) -> NotImplementedError:
+    """The error for `episode[item]` where the item is no slice."""
+    return NotImplementedError(
+        f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
+        f"one form. Use the getters, such as `get_observations({item!r})`."
+    )
 
 
 def shared_state(episode: SingleAgentEpisode) -> State:

@@ -7,7 +7,6 @@ and joining in `agent_parts.py`, plain data in `multi_agent_state.py`.
 from __future__ import annotations
 
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -18,7 +17,7 @@ from checkpoints.arguments import checked_methods
 from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order
 from trainer.episodes import agent_parts, multi_agent_state
 from trainer.episodes.agent_columns import AgentColumns, Question
-from trainer.episodes.agent_ledger import AgentLedger, RewardsAfterEnd
+from trainer.episodes.agent_ledger import AgentLedger, RewardsAfterEnd, added_by_agent
 from trainer.episodes.agent_table import (
     STEP_PARTS,
     AgentTable,
@@ -28,13 +27,13 @@ from trainer.episodes.agent_table import (
     make_lookback,
 )
 from trainer.episodes.episode_state import (
-    MOVED_BY_CUT,
     USER_DATA,
+    Episode,
     copied_containers,
     copied_state,
     deep_copied,
+    no_single_step,
     shared_state,
-    weak_player,
 )
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
@@ -55,7 +54,7 @@ _JUDGE_THEMSELVES: Final = (
 
 
 @checked_methods(but=_JUDGE_THEMSELVES)
-class MultiAgentEpisode:
+class MultiAgentEpisode(Episode):
     """What several agents saw, did and got in one env, in one episode or in one chunk of it.
 
     It is made of one `SingleAgentEpisode` per agent that was observed, and of a clock: the env
@@ -86,9 +85,6 @@ class MultiAgentEpisode:
             `fn(agent_id, episode)`; no part of the state.
         env_id: the index of the sub-env that is played, or None.
     """
-
-    env_id: int | None = None
-    _player: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -181,14 +177,6 @@ class MultiAgentEpisode:
         self._ledger = ledger
         self._columns = AgentColumns(ledger)
 
-    def _start_empty_user_data(self) -> None:
-        self.custom_data: dict[Any, Any] = {}
-        self.user_data: dict[Any, Any] = {}
-        self.custom_metrics: dict[str, Any] = {}
-        self.hist_data: dict[str, list[Any]] = {}
-        self.media: dict[str, Any] = {}
-        self.temporary_data: dict[str, list[Any]] = {}
-
     def __repr__(self) -> str:
         return (
             f"MultiAgentEpisode(id_={self.id_!r}, env_t={self.env_t_started}..{self.env_t}, "
@@ -201,24 +189,6 @@ class MultiAgentEpisode:
 
     def __bool__(self) -> bool:
         return True  # an episode without steps is an episode, too
-
-    @property
-    def player(self) -> Any:
-        """The env runner that plays, in its own process only; None elsewhere."""
-        return None if self._player is None else self._player()
-
-    def note_player(self, worker: Any, env_id: int) -> None:
-        """Tells the episode who plays it; the runner is not kept alive by that."""
-        self._player = weak_player(worker)
-        self.env_id = env_id
-
-    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
-        """Appends a value to the list of `key`; nothing aligns it with steps."""
-        self.temporary_data.setdefault(key, []).append(data)
-
-    def get_temporary_timestep_data(self, key: str) -> list[Any]:
-        """All values added under `key` in this episode, [] if there are none."""
-        return self.temporary_data.get(key, [])
 
     # What it is.
 
@@ -266,12 +236,12 @@ class MultiAgentEpisode:
     def rewards_after_end(self) -> Mapping[AgentId, float]:
         """{agent: what it got after its end and no row has}, whole episode."""
         ledger = self._ledger
-        return MappingProxyType(ledger.account(ledger.late_earlier, ledger.late))
+        return MappingProxyType(added_by_agent(rounded_sum, ledger.late_earlier, ledger.late))
 
     @property
     def reward_before_start(self) -> Mapping[AgentId, float]:
         """{agent: what it got up to its first observation}, whole episode; in returns only."""
-        return MappingProxyType(self._ledger.account(self._ledger.before))
+        return MappingProxyType(added_by_agent(rounded_sum, self._ledger.before))
 
     @property
     def hanging(self) -> Mapping[AgentId, tuple[int, Any, float, Mapping[str, Any]]]:
@@ -749,10 +719,7 @@ class MultiAgentEpisode:
         successor = self._part(agent_parts.cut(self._ledger, len_lookback_buffer))
         self.stopwatch.stop()
         successor.stopwatch = self.stopwatch.successor()
-        successor.custom_data, self.custom_data = self.custom_data, snapshot
-        for name in MOVED_BY_CUT:
-            setattr(successor, name, getattr(self, name))
-            setattr(self, name, {})
+        self._hand_over_user_data(successor, snapshot)
         return successor
 
     def _part(self, ledger: AgentLedger) -> MultiAgentEpisode:
@@ -794,10 +761,7 @@ class MultiAgentEpisode:
     def __getitem__(self, item: Any) -> MultiAgentEpisode:
         if isinstance(item, slice):
             return self.slice(item)
-        raise NotImplementedError(
-            f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
-            f"one form. Use the getters, such as `get_observations({item!r})`."
-        )
+        raise no_single_step(item)
 
     def concat_episode(self, other: MultiAgentEpisode) -> None:
         """Appends the chunk that follows this one, in place: the inverse of `cut()`.

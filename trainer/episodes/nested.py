@@ -3,8 +3,6 @@
 Pure functions only. Dicts and tuples are structure; everything else (arrays, numbers, strings,
 lists) is a leaf. A *batch* is such a value whose leaves have one leading dimension more than those
 of an *item*.
-
-What envs answer, of any structure: copies that no env can change, and comparing them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NoReturn
 
@@ -21,17 +20,17 @@ from trainer.episodes.episode_columns import (
     given_columns,
 )
 from trainer.episodes.episode_state import (
-    MOVED_BY_CUT,
     USER_DATA,
+    Episode,
     append_columns,
     copied_parts,
     copied_state,
     data_rows,
     deep_copied,
+    no_single_step,
     shared_state,
     tail,
     take_state,
-    weak_player,
     why_not_following,
     window,
 )
@@ -109,7 +108,7 @@ _JUDGE_THEMSELVES: Final = (
 
 
 @checked_methods(but=_JUDGE_THEMSELVES)
-class SingleAgentEpisode(EpisodeColumns):
+class SingleAgentEpisode(EpisodeColumns, Episode):
     """What one agent saw, did and got in one episode, or in one chunk of it.
 
     Life: `add_env_reset()` once, `add_env_step()` per step until it is done; a running episode may
@@ -140,9 +139,6 @@ class SingleAgentEpisode(EpisodeColumns):
         task: what the env was to do when the first step was made; None for envs without tasks.
         env_id: the index of the sub-env that is played, or None.
     """
-
-    env_id: int | None = None
-    _player: weakref.ref[Any] | None = None
 
     def __init__(
         self,
@@ -214,39 +210,11 @@ class SingleAgentEpisode(EpisodeColumns):
         self.t += self.rewards.total - self.lookback
         self.validate()
 
-    def _start_empty_user_data(self) -> None:
-        self.custom_data: dict[Any, Any] = {}
-        self.user_data: dict[Any, Any] = {}
-        self.custom_metrics: dict[str, Any] = {}
-        self.hist_data: dict[str, list[Any]] = {}
-        self.media: dict[str, Any] = {}
-        self.temporary_data: dict[str, list[Any]] = {}
-
     def __repr__(self) -> str:
         return (
             f"SingleAgentEpisode(id_={self.id_!r}, t={self.t_started}..{self.t}, "
             f"is_done={self.is_done}, get_return()={self.get_return():g})"
         )
-
-    # What goes along.
-
-    @property
-    def player(self) -> Any:
-        """The env runner that plays, in its own process only; None elsewhere."""
-        return None if self._player is None else self._player()
-
-    def note_player(self, worker: Any, env_id: int) -> None:
-        """Tells the episode who plays it; the runner is not kept alive by that."""
-        self._player = weak_player(worker)
-        self.env_id = env_id
-
-    def add_temporary_timestep_data(self, key: str, data: Any) -> None:
-        """Appends a value to the list of `key`; nothing aligns it with steps."""
-        self.temporary_data.setdefault(key, []).append(data)
-
-    def get_temporary_timestep_data(self, key: str) -> list[Any]:
-        """All values added under `key` in this episode, [] if there are none."""
-        return self.temporary_data.get(key, [])
 
     # Chunks and parts.
 
@@ -279,10 +247,7 @@ class SingleAgentEpisode(EpisodeColumns):
         successor.earlier_change = self.change_partials()
         successor.t = self.t
         successor.stopwatch = self.stopwatch.successor()
-        successor.custom_data, self.custom_data = self.custom_data, snapshot
-        for name in MOVED_BY_CUT:
-            setattr(successor, name, getattr(self, name))
-            setattr(self, name, {})
+        self._hand_over_user_data(successor, snapshot)
         return successor
 
     def _empty_part(self, *, t_started: int) -> SingleAgentEpisode:
@@ -334,10 +299,7 @@ class SingleAgentEpisode(EpisodeColumns):
     def __getitem__(self, item: Any) -> SingleAgentEpisode:
         if isinstance(item, slice):
             return self.slice(item)
-        raise NotImplementedError(
-            f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
-            f"one form. Use the getters, such as `get_observations({item!r})`."
-        )
+        raise no_single_step(item)
 
     def concat_episode(self, other: SingleAgentEpisode) -> None:
         """Appends the chunk that follows this one, in place.

@@ -422,7 +422,7 @@ class ActionChoice:
 def valid_parts(inputs: Array) -> Array | None:
     """Which alternatives are not `MASKED`, bool [B, K]; None if none is."""
     valid: Array = inputs > 0.5 * MASKED
-    return None if valid.all() else valid
+    return None if np.count_nonzero(valid) == valid.size else valid
 
 
 # ---- explored sample

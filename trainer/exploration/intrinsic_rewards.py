@@ -12,7 +12,7 @@ from gymnasium import spaces
 from checkpoints import check_shape, like
 from checkpoints.arguments import checked_methods
 from checkpoints.nearest_names import did_you_mean
-from checkpoints.state_shapes import ShapeCheck, anything, array, fields, list_of, number
+from checkpoints.state_shapes import ShapeCheck, array, fields, list_of, number, of_type
 from trainer.errors import ConfigError, ModuleError, UnknownSettingError
 from trainer.exploration.exploration import (
     ExploredSample,
@@ -340,7 +340,7 @@ class Curiosity(WithSubExploration):
 
     def check_state(self, state: State) -> None:
         """See `Exploration.check_state`."""
-        shapes: dict[str, ShapeCheck] = {"sub_exploration": anything}
+        shapes: dict[str, ShapeCheck] = {"sub_exploration": of_type(dict)}
         if self._networks is not None:
             shapes["networks"] = like(self._networks.get_state())
         check_shape(state, fields(shapes))
@@ -469,7 +469,7 @@ class RE3(WithSubExploration):
 
     def check_state(self, state: State) -> None:
         """See `Exploration.check_state`."""
-        shapes: dict[str, ShapeCheck] = {"sub_exploration": anything}
+        shapes: dict[str, ShapeCheck] = {"sub_exploration": of_type(dict)}
         if self._encoder is not None:
             shapes["encoder"] = like(self._encoder.parameters.get_state())
             shapes["memory"] = array(dtype=np.float32, shape=(None, self.embeds_dim))  # it grows

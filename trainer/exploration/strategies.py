@@ -19,7 +19,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
-from checkpoints.state_shapes import anything, fields, number
+from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
     SCHEDULES,
@@ -41,10 +41,6 @@ from trainer.exploration.intrinsic_rewards import RE3, Curiosity
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
-
-# ---- discrete
-#
-# Strategies that draw actions: from the policy, uniformly, or the better ones more often.
 
 # ---- uniform actions
 #
@@ -281,7 +277,7 @@ class EpsilonGreedy(Exploration):
         best = action_distribution.deterministic_sample()
         noise = action_distribution.noise
         is_random = noise[:, 0] < self._epsilon_at(timestep)
-        if not explore or not is_random.any():
+        if not explore or not np.count_nonzero(is_random):
             return best, None
         drawn = self._uniform.draw(noise[:, 1:], action_distribution.valid_parts())
         actions: Array = np.where(is_random if best.ndim == 1 else is_random[:, None], drawn, best)
@@ -478,10 +474,6 @@ class Random(Exploration):
         del timestep
         return self._uniform.logp(actions, valid_parts(inputs))
 
-
-# ---- noise
-#
-# Strategies that add noise: to actions, independent or correlated in time, and to weights.
 
 # ---- gaussian noise
 #
@@ -812,7 +804,7 @@ class ParameterNoise(WithSubExploration):
 
     def check_state(self, state: State) -> None:
         """See `Exploration.check_state`."""
-        check_shape(state, fields({"cur_stddev": number, "sub_exploration": anything}))
+        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))
         super().check_state(state)
 
     def set_state(self, state: State) -> None:

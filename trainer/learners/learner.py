@@ -739,7 +739,9 @@ class ReplayLearner(Learner, ABC):
         settings = self.settings
         num_env_steps = num_env_steps_sampled_lifetime
         lr = self._lr.value_at(num_env_steps_sampled_before)
-        event = TrainBatchEvent(self.module, (), on_batch, keeps_rows=True)
+        event = None
+        if on_batch is not None:
+            event = TrainBatchEvent(self.module, (), on_batch, keeps_rows=True)
         # What is not finite is found and raised before it does harm.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for _ in range(num_updates):
@@ -749,7 +751,7 @@ class ReplayLearner(Learner, ABC):
                     settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
                 )
                 batch = self._encoded_batch(sampled)
-                if on_batch is not None:
+                if event is not None:
                     event.result.clear()
                     batch = _shown(batch, event)
                 update = self.learn(batch, lr=lr, rng=rng)
@@ -762,7 +764,7 @@ class ReplayLearner(Learner, ABC):
                 ):
                     self._update_targets(num_env_steps)
         known = {
-            **({"custom_metrics": dict(event.result)} if event.result else {}),
+            **({"custom_metrics": dict(event.result)} if event and event.result else {}),
             "default_optimizer_learning_rate": lr,
             "last_target_update_ts": self.last_target_update_ts,
             "num_target_updates": self.num_target_updates,
@@ -785,10 +787,10 @@ class ReplayLearner(Learner, ABC):
         if self.normalization.rewards is not None:
             rewards = self.normalization.rewards.scaled(rewards)
         return ReplayBatch(
-            obs=self._encoder.encode(sampled.obs),
+            obs=self._encoder.encode_own(sampled.obs),
             actions=sampled.actions,
             rewards=rewards,
-            next_obs=self._encoder.encode(sampled.next_obs),
+            next_obs=self._encoder.encode_own(sampled.next_obs),
             discounts=sampled.discounts,
             weights=sampled.weights,
         )

@@ -15,10 +15,6 @@ from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
 
-# ---- keys
-#
-# How the values of one metric are reduced: the options of `log_value`, checked.
-
 # ---- paths
 #
 # Metric keys as paths, and nested dicts addressed by them. Pure functions.
@@ -280,10 +276,6 @@ def _checked_percentiles(
 # that is under `env_runners` may appear under `evaluation/env_runners` as well. Keys that
 # callbacks log are not listed; they stand beside these. `docs/metrics.md` lists the same keys,
 # which a test compares.
-
-# ---- result key
-#
-# One standard key of a result, as `trainer.metrics.result` lists them.
 
 TRAIN: Final = frozenset({"train"})
 EVALUATE: Final = frozenset({"evaluate"})
@@ -727,10 +719,6 @@ def describe(path: str) -> ResultKey | None:
         return max(exact, key=lambda key: key.pattern.count("/"))
     return describe(path.removeprefix("evaluation/")) if path.startswith("evaluation/") else None
 
-
-# ---- result
-#
-# `ResultDict`: what `train()` and `evaluate()` return.
 
 # ---- summary
 #

@@ -9,7 +9,7 @@ with several keeps one below each id (`learner/main/rl_module`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Final, Generic, TypeVar, cast
 
 from checkpoints import Checkpointable, HasState
@@ -43,6 +43,23 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    # Those of `Mapping` take four calls per entry, and every round looks at a dozen of these.
+
+    def __contains__(self, module_id: object) -> bool:
+        return module_id in self._values
+
+    def keys(self) -> KeysView[ModuleId]:
+        """The ids, in canonical order."""
+        return self._values.keys()
+
+    def values(self) -> ValuesView[ValueT]:
+        """The values, in the order of their ids."""
+        return self._values.values()
+
+    def items(self) -> ItemsView[ModuleId, ValueT]:
+        """Pairs of id and value, in canonical order."""
+        return self._values.items()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._values!r})"

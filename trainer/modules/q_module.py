@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from trainer.modules.model_config import (
     NetworkPlan,
     ObservationColumns,
     backend_of,
+    draw_weights,
     image_of,
     refuse_memory,
 )
@@ -31,7 +32,7 @@ from trainer.nn import (
     LayerSpec,
     acting_forward,
 )
-from trainer.nn.layers import HIDDEN_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import VALUE_HEAD_GAIN
 from trainer.types import Array
 
 
@@ -121,6 +122,12 @@ class QModule(RLModule):
         self._acting_streams = {
             name: ActingForward(network.layers) for name, network in self._streams.items()
         }
+        # Plain values are the outputs of one chain of layers, unless a subclass expects others.
+        self._acting_values: Callable[[Array], Array] | None = None
+        is_own = type(self).expected_values is not QModule.expected_values
+        if not (is_own or config.dueling or config.num_atoms > 1):
+            chain = [network for network in (self._encoder, self._streams["af"]) if network]
+            self._acting_values = acting_forward(*chain)
         self._columns = ObservationColumns(
             self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
         )
@@ -130,15 +137,15 @@ class QModule(RLModule):
         """Draws encoder, advantages and values, in this order."""
         initializer = INITIALIZERS[self._config.initializer]
         if self._encoder is not None:
-            gains = [HIDDEN_GAIN] * len(self._encoder.layers)
-            self._encoder.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(self._encoder, rng, initializer)
         for network in self._streams.values():
-            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [VALUE_HEAD_GAIN]
-            network.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(network, rng, initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""
         obs = obs if obs.ndim == 2 else self.checked_rows({OBS: obs})
+        if self._acting_values is not None:
+            return self._acting_values(obs)
         features = obs if self._acting_encoder is None else self._acting_encoder(obs)
         outputs = {name: network(features) for name, network in self._acting_streams.items()}
         advantages = outputs["af"].reshape(len(obs), self.num_actions, -1)

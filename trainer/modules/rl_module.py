@@ -30,14 +30,9 @@ from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
 
-# ---- module checkpoints
-#
-# Modules alone in checkpoints, and gymnasium's spaces as plain data. Saving a module alone, and
-# making it again from a checkpoint that holds one.
+# ---- space records
 #
 # Gymnasium's spaces as plain data and back, so that checkpoints can hold them.
-
-# ---- space records
 
 
 def space_record(space: gym.Space[Any]) -> dict[str, Any]:
@@ -208,7 +203,7 @@ def _concrete(base: type) -> Iterator[type[Any]]:
 
 JUDGED_BY_CHECKED_ROWS: Final = (
     *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),
-    *("compute_values", "training_output", "training_outputs", "checked_rows"),
+    *("compute_values", "training_output", "training_outputs", "target_output", "checked_rows"),
 )
 """Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
 

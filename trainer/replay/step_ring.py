@@ -301,10 +301,13 @@ class StepRing:
         return [slice(first, self.capacity), slice(0, end - self.capacity)]
 
     def _write(self, column: Array, spans: list[slice], pieces: Sequence[Array]) -> None:
-        if len(spans) == 1:
+        if len(spans) == 1 and len(pieces) > 1:
             np.concatenate(pieces, out=column[spans[0]], casting="unsafe")
             return
-        values = np.concatenate(pieces)
+        values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        if len(spans) == 1:
+            column[spans[0]] = values
+            return
         num_before = spans[0].stop - spans[0].start
         column[spans[0]], column[spans[1]] = values[:num_before], values[num_before:]
 

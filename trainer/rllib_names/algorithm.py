@@ -82,6 +82,13 @@ def path_of_checkpoint(given: Any) -> Any:
 # ---- members
 
 
+def _replaced(group: Any, argument: str) -> list[int]:
+    if not hasattr(group, "probe_unhealthy_env_runners"):
+        raise argument_error("restore_env_runners()", argument, group, "a group of env runners")
+    indices: list[int] = group.probe_unhealthy_env_runners()
+    return indices
+
+
 class _Algorithm(Protocol):
     # Properties, because type checkers compare writable members and signatures exactly.
     @property
@@ -212,22 +219,11 @@ class AlgorithmNames:
             The indices of the runners that were replaced.
         """
         group = self.env_runner_group if env_runner_group is None else env_runner_group
-        if not hasattr(group, "probe_unhealthy_env_runners"):
-            raise argument_error(
-                "restore_env_runners()", "env_runner_group", group, "a group of env runners"
-            )
-        indices: list[int] = group.probe_unhealthy_env_runners()
-        return indices
+        return _replaced(group, "env_runner_group")
 
     def restore_workers(self: _Algorithm, workers: Any = None) -> list[int]:
         """Older name of `restore_env_runners`."""
-        group = self.env_runner_group if workers is None else workers
-        if not hasattr(group, "probe_unhealthy_env_runners"):
-            raise argument_error(
-                "restore_env_runners()", "workers", group, "a group of env runners"
-            )
-        indices: list[int] = group.probe_unhealthy_env_runners()
-        return indices
+        return _replaced(self.env_runner_group if workers is None else workers, "workers")
 
     def save(self: _Algorithm, checkpoint_dir: Any = None) -> SavedCheckpoint:
         """Older name of `save_to_path`; the path it returns also has `checkpoint` and `metrics`."""

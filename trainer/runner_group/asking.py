@@ -226,9 +226,9 @@ class Asking:
 
     def _mapping_here(self) -> PolicyMapping | None:
         """The mapping as the main process has it; None for one agent, or without processes."""
-        spec = self._records.spec
         if self.agents is None or not self._records.is_remote:
             return None
+        spec = self._records.spec
         if self._mapping is None or self._mapping[0] is not spec.table:
             made = policy_mapping(spec.table, self.agents, root_seed=spec.root_seed, role=spec.role)
             self._mapping = spec.table, made

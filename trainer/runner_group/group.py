@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkpoints import check_shape
@@ -58,6 +58,41 @@ _LOGGER = logging.getLogger(__name__)
 
 _MOST_WORKERS: Final = 4096
 """More processes than any machine runs."""
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """How steps are shared out over the slots: the same for every sample of as many steps.
+
+    Attributes:
+        asked: what was shared out.
+        places: of the runners to which.
+        assignments: by runner number.
+        most_steps: of a slot.
+    """
+
+    asked: tuple[Any, ...]
+    places: Mapping[int, RunnerPlace]
+    assignments: Mapping[int, tuple[Assignment, ...]]
+    most_steps: int
+
+    @classmethod
+    def of(
+        cls,
+        slots: Sequence[Assignment],
+        asked: tuple[Any, ...],
+        places: Mapping[int, RunnerPlace],
+    ) -> _Shares:
+        """The shares of all slots, in their order."""
+        return cls(
+            asked,
+            places,
+            {
+                index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
+                for index, spec in ((index, place.spec) for index, place in places.items())
+            },
+            max(slot.num_steps or 0 for slot in slots),
+        )
 
 
 @checked_methods()
@@ -114,6 +149,7 @@ class EnvRunnerGroup:
             spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
             stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
+        self._shares: _Shares | None = None
         self._has_told_of_failure_ahead = False
         self._untold_repair_s = 0.0  # of samples that were dropped
         self.is_training = False
@@ -279,16 +315,17 @@ class EnvRunnerGroup:
     ) -> dict[int, SampleRequest]:
         """Requests by runner number that share steps out over all slots."""
         counted = "num_env_steps" if self.agents is None or not by_agent else "num_agent_steps"
-        slots = [
-            Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
-            for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
-        ]
+        asked = (num_steps, counted, whole_episodes)
+        places, shares = self._records.places, self._shares
+        if shares is None or shares.asked != asked or shares.places is not places:
+            slots = [
+                Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
+                for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
+            ]
+            shares = self._shares = _Shares.of(slots, asked, places)
         return {
-            index: SampleRequest(
-                tuple(slots[place.spec.first_slot : place.spec.first_slot + place.spec.num_envs]),
-                **options,
-            )
-            for index, place in self._records.places.items()
+            index: SampleRequest(assignments, **options)
+            for index, assignments in shares.assignments.items()
         }
 
     def begin_evaluation(self, stream: int) -> None:
@@ -364,15 +401,12 @@ class EnvRunnerGroup:
             self._asking.abandon()
 
     def _asks(self, requests: Mapping[int, SampleRequest]) -> dict[int, Ask]:
-        # No episode is shorter than a step.
-        most_steps = max(
-            slot.num_steps or 0 for request in requests.values() for slot in request.assignments
-        )
         return {
             index: Ask(
                 "sample",
                 (request,),
-                most_steps,
+                # No episode is shorter than a step.
+                max_new_episodes=self._shares.most_steps if self._shares is not None else 1,
                 stall_limit_s=self._asking.stall_limit_s,
                 limited_by=self._asking.limited_by,
             )
@@ -741,7 +775,8 @@ class EnvRunnerGroup:
 
     def connector_state(self) -> State | None:
         """What the connector pieces of the first slot remember; None for nothing."""
-        return self._records.positions()[0].connectors
+        first = next(iter(self._records))
+        return first.positions[0].connectors
 
     def set_normalization(self, normalization: ByModule[Normalization]) -> None:
         """Says what is done to observations and rewards from the next request on.

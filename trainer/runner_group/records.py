@@ -170,10 +170,10 @@ class RunnerPlace:
         return bootstrap
 
     def _new_modules(self) -> tuple[ModuleId, ...]:
-        told = self.told_modules
-        return (
-            () if told is None else tuple(id_ for id_ in self.spec.table.specs if id_ not in told)
-        )
+        told, there = self.told_modules, self.spec.table.specs
+        if told is None or told.issuperset(there.keys()):
+            return ()
+        return tuple(id_ for id_ in there if id_ not in told)
 
     def take_table(self, table: ModuleTable) -> None:
         """Says which modules there are, and for whom they act, from the next request on."""
@@ -311,7 +311,7 @@ class RunnerPlace:
         for index, task in untold.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
-        if self.sent_table is not None:
+        if self.sent_table is not None and self.told_modules != self.sent_table.specs.keys():
             self.told_modules = frozenset(self.sent_table.specs)
         self.is_ahead = False
 

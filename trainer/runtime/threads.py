@@ -221,8 +221,9 @@ def sparing_old_objects() -> Iterator[None]:
     Sampling makes so many objects that Python keeps looking through everything that the program has
     ever imported. Measured for CartPole: a fifth of the median time of a request.
 
-    A program that was once seen with frozen objects of its own is left alone from then on:
-    `gc.unfreeze()` would thaw them, too.
+    Not for short blocks: each begins the count anew after which Python looks for garbage, so that
+    it never would. A program that was once seen with frozen objects of its own is left alone from
+    then on: `gc.unfreeze()` would thaw them, too.
     """
     if not (_Frozen.here or _Frozen.by_the_program):
         _Frozen.by_the_program = gc.get_freeze_count() > 0

@@ -108,7 +108,7 @@ def td_loss(q_values: Array, actions: Array, targets: Array, weights: Array, *, 
         losses = slopes * (errors - 0.5 * slopes)
     else:
         slopes, losses = 2.0 * errors, errors * errors
-    gradient = np.zeros_like(q_values)
+    gradient = np.zeros(q_values.shape[::-1], q_values.dtype).T  # as networks lay values out
     gradient[rows, actions] = weights * slopes / num_rows
     # Sums instead of means: `np.mean` costs 8 µs here, as much as all products together.
     total = float(np.add.reduce(weights * losses)) / num_rows

@@ -1,0 +1,371 @@
+"""What every exploration strategy must keep to, one test per property; each runs over a table.
+
+A class that the table does not name is found: `test_every_strategy_is_in_the_table`. What single
+strategies are defined by (schedules, noise, rewards) stands in `tests/unit/test_exploration_*`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import cloudpickle
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from checkpoints import CheckpointMismatchError, decode, encode
+from tests.exploration_cases import (
+    chi_square,
+    choice_for,
+    distribution_of,
+    likelihoods,
+    made,
+    same_rows,
+)
+from tests.mutated_states import mutated, mutations
+from trainer.exploration import (
+    EXPLORATIONS,
+    MASKED,
+    ActionChoice,
+    Exploration,
+    ExplorationSpec,
+    ExploredChunk,
+    ExploredSample,
+)
+from trainer.exploration.exploration import WithSubExploration
+from trainer.types import Array
+
+FOUR: Final = spaces.Discrete(4)
+MULTI: Final = spaces.MultiDiscrete([3, 2])
+BOX: Final = spaces.Box(-1.0, 1.0, (2,), np.float32)
+TIMESTEP: Final = 500
+NUM_ROWS: Final = 33
+
+_FEATURES: Final = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
+_ENCODER: Final = {"embeds_dim": 4, "encoder_net_config": {"fcnet_hiddens": [6]}, "k_nn": 3}
+_AT_FIRST: Final = {"random_timesteps": 1000}
+_HALF_WAY: Final = {"random_timesteps": 0, "scale_timesteps": 1000}
+
+
+class Case(NamedTuple):
+    """A strategy of the table.
+
+    Attributes:
+        config: how it is made.
+        space: the action space.
+        worker: of its runner; nothing for the main process alone.
+    """
+
+    config: Mapping[str, Any]
+    space: spaces.Space[Any] = FOUR
+    worker: Mapping[str, int] = {}
+
+    @property
+    def type(self) -> str:
+        return str(self.config["type"])
+
+    def make(self, root_seed: int = 0) -> Exploration:
+        strategy = made(self.config, self.space, **self.worker)
+        if type(strategy).observe_sample is not Exploration.observe_sample:
+            strategy.prepare(obs_size=3, root_seed=root_seed)
+        for slot in range(NUM_ROWS):
+            strategy.begin_episode(slot)
+        return strategy
+
+    def inputs(self) -> Array:
+        """Distribution inputs, with a masked alternative in some rows where actions are counted."""
+        width = distribution_of(self.space).num_inputs
+        inputs = np.random.default_rng(3).normal(size=(NUM_ROWS, width)).astype(np.float32)
+        if not isinstance(self.space, spaces.Box):
+            inputs[::3, 1] = MASKED
+        return inputs
+
+
+_FIRST: Final = {"num_workers": 3, "worker_index": 1}
+_SUB: Final = {"sub_exploration": {"type": "EpsilonGreedy", "epsilon_timesteps": 1000}}
+
+CASES: Final[Mapping[str, Case]] = {
+    "StochasticSampling": Case({"type": "StochasticSampling"}),
+    "StochasticSampling, choices": Case({"type": "StochasticSampling"}, MULTI),
+    "StochasticSampling, Box": Case({"type": "StochasticSampling"}, BOX),
+    "random at first": Case({"type": "StochasticSampling", **_AT_FIRST}),
+    "random at first, choices": Case({"type": "StochasticSampling", **_AT_FIRST}, MULTI),
+    "random at first, Box": Case({"type": "StochasticSampling", **_AT_FIRST}, BOX),
+    "Random": Case({"type": "Random"}),
+    "Random, choices": Case({"type": "Random"}, MULTI),
+    "Random, Box": Case({"type": "Random"}, BOX),
+    "EpsilonGreedy": Case({"type": "EpsilonGreedy", "epsilon_timesteps": 1000}),
+    "EpsilonGreedy, choices": Case({"type": "EpsilonGreedy", "epsilon_timesteps": 1000}, MULTI),
+    "PerWorkerEpsilonGreedy": Case({"type": "PerWorkerEpsilonGreedy"}, FOUR, _FIRST),
+    "SoftQ": Case({"type": "SoftQ", "temperature": 0.7}),
+    "SoftQ, choices": Case({"type": "SoftQ", "temperature": 0.7}, MULTI),
+    "GaussianNoise": Case({"type": "GaussianNoise", **_HALF_WAY}, BOX),
+    "GaussianNoise, random at first": Case({"type": "GaussianNoise"}, BOX),
+    "PerWorkerGaussianNoise": Case({"type": "PerWorkerGaussianNoise", **_HALF_WAY}, BOX, _FIRST),
+    "OrnsteinUhlenbeckNoise": Case({"type": "OrnsteinUhlenbeckNoise", **_HALF_WAY}, BOX),
+    "OrnsteinUhlenbeckNoise, random at first": Case({"type": "OrnsteinUhlenbeckNoise"}, BOX),
+    "PerWorkerOrnsteinUhlenbeckNoise": Case(
+        {"type": "PerWorkerOrnsteinUhlenbeckNoise", **_HALF_WAY}, BOX, _FIRST
+    ),
+    "ParameterNoise": Case({"type": "ParameterNoise", **_SUB}),
+    "ParameterNoise, Box": Case({"type": "ParameterNoise", **_AT_FIRST}, BOX),
+    "Curiosity": Case({"type": "Curiosity", **_SUB, **_FEATURES}),
+    "Curiosity, choices": Case({"type": "Curiosity", **_SUB, **_FEATURES}, MULTI),
+    "RE3": Case({"type": "RE3", **_AT_FIRST, **_ENCODER}),
+    "RE3, Box": Case({"type": "RE3", **_AT_FIRST, **_ENCODER}, BOX),
+}
+OBSERVING: Final = ("ParameterNoise", "Curiosity", "RE3")
+"""Types that learn in the main process from what was sampled."""
+
+over_all: Final = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+over_counted: Final = pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if case.space is not BOX]
+)
+over_observing: Final = pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if case.type in OBSERVING]
+)
+
+
+def derived(base: type[Any]) -> Iterator[type[Any]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from derived(one)
+
+
+def test_every_strategy_is_in_the_table() -> None:
+    ours = {kind for kind in derived(Exploration) if kind.__module__.startswith("trainer.")}
+    assert ours - {WithSubExploration} == set(EXPLORATIONS.values())
+    assert {case.type for case in CASES.values()} == set(EXPLORATIONS)
+
+
+def choose(strategy: Exploration, choice: ActionChoice, **options: Any) -> Array:
+    actions, _ = strategy.get_exploration_action(
+        action_distribution=choice, **{"timestep": TIMESTEP, **options}
+    )
+    return actions
+
+
+# ---- what is chosen
+
+
+@over_all
+def test_actions_follow_from_inputs_and_noise_and_are_of_the_space(case: Case) -> None:
+    inputs = case.inputs()
+    first, again = (choose(s, choice_for(s, inputs)) for s in (case.make(), case.make()))
+    assert first.tobytes() == again.tobytes()
+    strategy = case.make()
+    assert choose(strategy, choice_for(strategy, inputs, seed=1)).tobytes() != first.tobytes()
+    is_clipped = isinstance(case.space, spaces.Box) and case.type != "StochasticSampling"
+    if is_clipped or not isinstance(case.space, spaces.Box):
+        assert case.type == "RE3" or all(case.space.contains(np.asarray(row)) for row in first)
+
+
+@over_all
+def test_a_row_does_not_depend_on_the_rows_around_it(case: Case) -> None:
+    strategy, single = case.make(), case.make()
+    whole = choice_for(strategy, case.inputs())
+    together = choose(strategy, whole)
+    logp = likelihoods(strategy, whole, together, timestep=TIMESTEP)
+    for row in range(NUM_ROWS):
+        one = slice(row, row + 1)
+        alone = dataclasses.replace(
+            whole, inputs=whole.inputs[one], noise=whole.noise[one], slots=[row]
+        )
+        action = choose(single, alone)
+        assert action.tobytes() == together[one].tobytes()
+        own = likelihoods(single, alone, action, timestep=TIMESTEP)
+        assert own.tobytes() == logp[one].tobytes()
+
+
+@over_all
+def test_without_exploration_the_best_action_is_taken_whatever_the_noise(case: Case) -> None:
+    strategy, inputs = case.make(), case.inputs()
+    best = strategy.distribution.deterministic(inputs)
+    for seed in (0, 1):
+        found = choose(strategy, choice_for(strategy, inputs, seed=seed), explore=False)
+        assert found.tobytes() == best.tobytes()
+
+
+@over_all
+def test_a_slot_that_is_put_back_goes_on_as_if_it_had_played(case: Case) -> None:
+    played, again = case.make(), case.make()
+    choices = [choice_for(played, case.inputs(), seed=step) for step in range(4)]
+    expected = [choose(played, choice) for choice in choices]
+    again.begin_episode(0)
+    for choice in choices[:-1]:
+        again.advance(choice.slots, choice.noise)
+    assert choose(again, choices[-1]).tobytes() == expected[-1].tobytes()
+
+
+@over_counted
+def test_what_is_masked_is_never_chosen(name: str) -> None:
+    case = CASES[name]
+    strategy, inputs = case.make(), case.inputs()
+    for seed in range(20):
+        choice = choice_for(strategy, inputs, seed=seed)
+        actions = choose(strategy, choice).reshape(NUM_ROWS, -1)
+        assert (actions[::3, 0] != 1).all()
+        assert np.isfinite(likelihoods(strategy, choice, choose(strategy, choice))).all()
+    mask = np.ones(inputs.shape, bool)
+    mask[:, 0] = False
+    for explore in (True, False):
+        choice = choice_for(strategy, np.abs(inputs), mask=mask)
+        actions = choose(strategy, choice, explore=explore).reshape(NUM_ROWS, -1)
+        assert (actions[:, 0] != 0).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, case in CASES.items() if case.space is FOUR and case.type not in OBSERVING],
+)
+def test_likelihoods_add_up_to_one_over_all_actions(name: str) -> None:
+    case = CASES[name]
+    strategy, inputs = case.make(), case.inputs()
+    inputs[::3, 1] = 0.0
+    total = sum(
+        np.exp(strategy.logp(inputs, np.full(NUM_ROWS, action), timestep=TIMESTEP))
+        for action in range(4)
+    )
+    np.testing.assert_allclose(total, 1.0, rtol=1e-5)
+
+
+# ---- the distributions that strategies for counted actions are defined by
+
+
+def softmax(values: Sequence[float]) -> Array:
+    exponentials: Array = np.exp(np.array(values) - max(values))
+    return exponentials / exponentials.sum()
+
+
+VALUES: Final = [0.5, 0.0, 2.0, -1.0]
+_CHOICES: Final = [0.0, 1.0, 0.0, 5.0, 4.0]
+_LEAST: Final = float(np.finfo(np.float32).min)
+_FIFTHS: Final = np.full(6, 0.05) + 0.7 * (np.arange(6) == 2)  # the best is (1, 0)
+
+
+def greedy(epsilon: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "EpsilonGreedy", "epsilon_schedule": epsilon, **more}
+
+
+@pytest.mark.parametrize(
+    ("config", "timestep", "inputs", "expected"),
+    [
+        ({"type": "StochasticSampling"}, 0, VALUES, softmax(VALUES)),
+        ({"type": "StochasticSampling", "random_timesteps": 100}, 99, VALUES, [0.25] * 4),
+        ({"type": "StochasticSampling", "random_timesteps": 100}, 100, VALUES, softmax(VALUES)),
+        ({"type": "Random"}, 5, VALUES, [0.25] * 4),
+        ({"type": "Random"}, 5, [0.0, MASKED, 3.0, 0.0], [1 / 3, 0.0, 1 / 3, 1 / 3]),
+        (greedy(0.4), 7, VALUES, [0.1, 0.1, 0.7, 0.1]),
+        # RLlib's new DQN takes Q itself as the mask: rules out Q = 0, and fails if all are.
+        (greedy(1.0), 0, [0.0] * 4, [0.25] * 4),
+        (greedy(0.6), 0, [MASKED, -3.0, MASKED, -1.0], [0.0, 0.3, 0.0, 0.7]),
+        (greedy(0.6), 0, [_LEAST, -3.0, _LEAST, -1.0], [0.0, 0.3, 0.0, 0.7]),
+        (greedy([(0, 0.0), (10, 1.0)]), 4, VALUES, [0.1, 0.1, 0.7, 0.1]),
+        (greedy(0.3), 0, _CHOICES, _FIFTHS),
+        ({"type": "Random"}, 0, [MASKED, 1.0, 0.0, 5.0, MASKED], [0, 0, 0.5, 0, 0.5, 0]),
+        ({"type": "SoftQ", "temperature": 0.25}, 0, VALUES, softmax(np.array(VALUES) * 4)),
+        ({"type": "SoftQ", "temperature": 4.0}, 0, VALUES, softmax(np.array(VALUES) / 4)),
+        ({"type": "SoftQ", "temperature": 1e-3}, 0, [MASKED, 0.0, 0.0, -1.0], [0, 0.5, 0.5, 0]),
+    ],
+    ids=str,
+)
+def test_actions_are_drawn_as_defined_and_their_likelihoods_say_so(
+    config: Any, timestep: int, inputs: list[float], expected: Any
+) -> None:
+    probabilities = np.array(expected)
+    strategy = made(config, FOUR if len(inputs) == 4 else MULTI)
+    choice = choice_for(strategy, same_rows(inputs, 20_000))
+    actions, logp = strategy.get_exploration_action(action_distribution=choice, timestep=timestep)
+    numbers = actions if actions.ndim == 1 else actions[:, 0] * 2 + actions[:, 1]
+    # 99.9 % quantiles of chi-square: the seed is fixed, so a right strategy never fails.
+    limits = {2: 10.83, 3: 13.82, 4: 16.27, 6: 20.52}
+    assert chi_square(numbers, probabilities) < limits[int((probabilities > 0).sum())]
+    assert logp is None, "those of all steps are computed at once"
+    found = likelihoods(strategy, choice, actions, timestep=timestep)
+    np.testing.assert_allclose(np.exp(found), probabilities[numbers], rtol=1e-4)
+
+
+# ---- states
+
+
+def sample(strategy: Exploration, *, seed: int = 0) -> ExploredSample:
+    rng = np.random.default_rng(seed)
+    width = strategy.distribution.num_inputs
+    inputs = rng.normal(size=(12, width)).astype(np.float32)
+    obs = rng.normal(size=(13, 3)).astype(np.float32)
+    actions = strategy.distribution.deterministic(inputs)
+    chunk = ExploredChunk(obs, actions, rng.normal(size=12), inputs)
+    return ExploredSample([chunk, chunk], TIMESTEP, 2, lambda rows: np.zeros((len(rows), width)))
+
+
+def used(case: Case, root_seed: int = 0) -> Exploration:
+    """A strategy that has acted, and learnt if it does."""
+    strategy = case.make(root_seed)
+    choose(strategy, choice_for(strategy, case.inputs()))
+    strategy.observe_sample(sample(strategy))
+    return strategy
+
+
+def rewards_of(strategy: Exploration, *, seed: int) -> bytes:
+    rewards = strategy.observe_sample(sample(strategy, seed=seed))
+    return encode([*rewards] if rewards is not None else None)
+
+
+@over_all
+def test_a_state_is_plain_data_and_what_is_set_is_got(case: Case) -> None:
+    strategy, other = used(case), case.make(root_seed=1)
+    known = encode(strategy.get_state())
+    other.check_state(decode(known))
+    other.set_state(decode(known))
+    assert encode(other.get_state()) == known
+    rewards = [rewards_of(one, seed=5) for one in (strategy, other)]
+    assert rewards[0] == rewards[1]
+    assert encode(strategy.get_state()) == encode(other.get_state())
+
+
+@over_all
+def test_what_does_not_fit_is_refused_before_anything_changes(case: Case) -> None:
+    strategy = used(case)
+    known = encode(strategy.get_state())
+    assert strategy.get_state() or case.type in ("StochasticSampling", "Random", "SoftQ")
+    for mutation in mutations(decode(known)) if strategy.get_state() else ():
+        what, path = mutation
+        if path[:1] == ("memory",) and what == "row added":
+            continue  # it grows
+        with pytest.raises(CheckpointMismatchError) as refused:
+            strategy.check_state(mutated(decode(known), mutation))
+        where = path[-1:] if what != "key added" else ("of another release",)
+        assert all(repr(key) in str(refused.value) for key in where), mutation
+        assert encode(strategy.get_state()) == known
+
+
+@over_observing
+def test_what_is_learnt_follows_from_the_seed_and_the_sample(name: str) -> None:
+    case = CASES[name]
+    first, again = used(case), used(case)
+    assert encode(first.get_state()) == encode(again.get_state())
+    assert encode(first.get_state()) != encode(case.make().get_state()), "it has learnt"
+    if case.type != "ParameterNoise":
+        assert rewards_of(used(case, root_seed=1), seed=5) != rewards_of(first, seed=5)
+
+
+@over_observing
+def test_runners_are_told_what_they_act_by(name: str) -> None:
+    strategy, runner = used(CASES[name]), CASES[name].make()
+    runner.set_state(strategy.runner_state())
+    assert encode(runner.runner_state()) == encode(strategy.runner_state())
+    assert runner.current_stddev == strategy.current_stddev
+
+
+@over_all
+def test_a_strategy_is_made_the_same_in_every_process(case: Case) -> None:
+    spec = ExplorationSpec.from_config(case.config)
+    there = cloudpickle.loads(cloudpickle.dumps(spec))
+    assert there == spec == ExplorationSpec.from_config(spec.to_config())
+    distribution = distribution_of(case.space)
+    one, other = (each.make(case.space, distribution=distribution) for each in (spec, there))
+    assert type(one) is type(other)
+    assert one is not spec.make(case.space, distribution=distribution)
+    assert (one.noise_kind, one.noise_width) == (other.noise_kind, other.noise_width)
