@@ -400,7 +400,7 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
         sent = [path.read_bytes() for path in store.rglob("manifest.json")]
         return json.loads(file.read_text())["sent"] == 4 and saved.read_bytes() in sent
 
-    assert wait_until(has_all, timeout_s=60)
+    assert wait_until(has_all, within_s=60)
     (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.run_name == "run"
