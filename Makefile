@@ -34,7 +34,7 @@ test: $(VENV)/.installed-test  ## lint, types (mypy, and pyright on the examples
 # Side by side: mypy keeps one core busy for a minute, and tests wait now and then.
 types: $(VENV)/.installed-types
 	$(RUN)/mypy
-	if [ -x $(RUN)/pyright ]; then $(RUN)/pyright --pythonpath $(RUN)/python; else echo "pyright is not installed: skipped"; fi
+	if $(RUN)/pyright --version > /dev/null 2>&1; then $(RUN)/pyright --pythonpath $(RUN)/python; else echo "pyright is not installed or does not run: skipped"; fi
 
 # In a fresh clone once before the workers start, each of which would rewrite all assertions for itself.
 default-tests:
