@@ -96,7 +96,9 @@ SHOWN: Final = {
     "trainer/modules/random_module.py": Shown(
         "contract/test_modules integration/test_multi_agent_training"
     ),
-    "trainer/modules/torch_module.py": Shown("contract/test_modules unit/test_modules_torch"),
+    "trainer/modules/torch_module.py": Shown(
+        "contract/test_modules unit/test_modules_torch integration/test_torch_exactness"
+    ),
     "trainer/nn/layers.py": Shown(
         "contract/test_modules unit/test_nn_parameters unit/test_nn_layers"
     ),

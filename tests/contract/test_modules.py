@@ -37,7 +37,7 @@ HAS_TORCH: Final = importlib.util.find_spec("torch") is not None
 
 OBS: Final = spaces.Box(-1.0, 1.0, (3,))
 IMAGE: Final = spaces.Box(0, 255, (6, 5, 2), np.uint8)
-PARTS: Final = spaces.Tuple([OBS, spaces.Box(0, 255, (2, 6, 6), np.uint8)])
+PARTS: Final[Any] = spaces.Tuple([OBS, spaces.Box(0, 255, (2, 6, 6), np.uint8)])
 BESIDE: Final = spaces.Dict(
     {
         "action_mask": spaces.MultiBinary(4),
@@ -222,7 +222,7 @@ CASES: Final[Mapping[str, Case]] = {
 }
 
 
-def over(*, choose: Callable[[Case], bool] = lambda _: True) -> Any:
+def over(*, choose: Callable[[Case], bool] = lambda _: True) -> pytest.MarkDecorator:
     """Runs a test over those networks of the table."""
     without = pytest.mark.skipif(not HAS_TORCH, reason="needs Torch")
     return pytest.mark.parametrize(
@@ -287,6 +287,9 @@ def test_acting_says_the_same_again_row_by_row_and_leaves_no_trace(case: Case) -
     for row in range(len(rows)):
         alone = acted(module, rows[row : row + 1])["action_dist_inputs"]
         assert alone.tobytes() == first["action_dist_inputs"][row].tobytes()
+    best = module.action_distribution.deterministic
+    one, again = (repr(best(first["action_dist_inputs"])) for _ in range(2))
+    assert one == again
     assert encode(acted(module, rows[::-1].copy())) != kept or not case.learns
     assert encode(acted(module, rows)) == encode(first) == kept
     assert (encode(module.get_state()), rows.tobytes()) == (known, given)

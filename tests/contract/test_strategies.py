@@ -7,7 +7,7 @@ strategies are defined by (schedules, noise, rewards) stands in `tests/unit/test
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import cloudpickle
@@ -250,8 +250,8 @@ def test_likelihoods_add_up_to_one_over_all_actions(name: str) -> None:
 # ---- the distributions that strategies for counted actions are defined by
 
 
-def softmax(values: Sequence[float]) -> Array:
-    exponentials: Array = np.exp(np.array(values) - max(values))
+def softmax(values: Any) -> Any:
+    exponentials = np.exp(np.array(values) - max(values))
     return exponentials / exponentials.sum()
 
 
