@@ -69,6 +69,7 @@ from trainer.algorithms.inference import (
     Inference,
     known_module,
     modules_of_agents,
+    refuse_connectors,
 )
 from trainer.algorithms.module_changes import (
     MODULES,
@@ -89,12 +90,11 @@ from trainer.algorithms.training_iteration import (
 )
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
-from trainer.connectors import ConnectorFactories, Normalization, NormalizationStatistics
+from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -1049,43 +1049,26 @@ class Algorithm(Checkpointable, abc.ABC):
         """
         self._refuse_if_stopped("compute_single_action")
         del info
-        self._refuse_with_connectors("compute_single_action")
+        refuse_connectors(self.config, "compute_single_action")
         if policy_id is None and agent_id is not None:
             policy_id = self._modules_of([agent_id], episode)[agent_id]
         module_id = known_module(policy_id, self.learners, "policy_id")
         if observation is None and input_dict is not None:
             observation = input_dict["obs"]
-        if observation is None:
-            raise ConfigError(
-                "compute_single_action() got no observation. Give an element of the observation "
-                "space, e.g. what `env.reset()` returns first."
-            )
-        is_stateful = self.learners[module_id].module.is_stateful()
-        if is_stateful and state is None and not full_fetch:
-            raise ConfigError(
-                f"compute_single_action() was called without a state, but the network of "
-                f"{module_id!r} has memory, and an action alone would forget what it saw. Give "
-                "`state=algo.get_module().get_initial_state()` at the beginning of an episode, and "
-                "then what each call returns: action, state, _ = "
-                "algo.compute_single_action(obs, state=state)."
-            )
-        self.counters.num_actions_computed += 1
         request = ActionRequest(
-            number=self.counters.num_actions_computed,
+            number=self.counters.num_actions_computed + 1,
             timestep=self.counters.num_env_steps_sampled if timestep is None else timestep,
             explore=explore,
             unsquash=unsquash_action,
             clip=clip_action,
             exploration_state=self.explorations[module_id].strategy.runner_state(),
-            state=state if is_stateful else None,
+            state=state,
             prev_action=prev_action,
             prev_reward=prev_reward,
         )
-        inference = self._inference[module_id]
-        if not full_fetch and state is None:
-            return inference.action(observation, request)
-        action, outputs = inference.action_with_outputs(observation, request)
-        return action, outputs.pop(STATE_OUT, []), outputs
+        answer = self._inference[module_id].answer(observation, request, full_fetch=full_fetch)
+        self.counters.num_actions_computed += 1
+        return answer
 
     def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
         """The module that acts for each agent, by the mapping of the run."""
@@ -1095,21 +1078,6 @@ class Algorithm(Checkpointable, abc.ABC):
                 group.table, group.agents, root_seed=self.root_seed, role=Role.TRAINING
             )
         return modules_of_agents(list(agents), mapping, episode=episode)
-
-    def _refuse_with_connectors(self, what: str) -> None:
-        """Connector pieces work beside a sub-env, in its episode; there is none here.
-
-        Raises:
-            ConfigError: the config has connectors of the user's.
-        """
-        if ConnectorFactories.of(self.config) is not None:
-            raise ConfigError(
-                f"{what}() was called, and the config has an `env_to_module_connector` or a "
-                "`module_to_env_connector`: pieces see episodes, and what they would make of a "
-                "single observation is not known. Play episodes with "
-                "`EnvRunnerGroup(config=…)` or `evaluate()`, or change observations in a wrapper "
-                "of the env instead of a connector."
-            )
 
     @judges_arguments
     def compute_actions(

@@ -15,7 +15,7 @@ from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
-from trainer.connectors import ActionDecoder, Normalization, PreviousSteps
+from trainer.connectors import ActionDecoder, ConnectorFactories, Normalization, PreviousSteps
 from trainer.env_runners.acting import Acting, Exploring
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import MultiAgentEpisode, nested
@@ -88,6 +88,26 @@ class Inference:
     def normalize_with(self, normalization: Normalization) -> None:
         """Acts upon observations as these make them, from now on."""
         self._acting.normalize_with(normalization)
+
+    def answer(self, observation: Any, request: ActionRequest, *, full_fetch: bool) -> Any:
+        """What `Algorithm.compute_single_action` returns, and raises."""
+        if observation is None:
+            raise ConfigError(
+                "compute_single_action() got no observation. Give an element of the observation "
+                "space, e.g. what `env.reset()` returns first."
+            )
+        if not full_fetch and request.state is None:
+            if self._memory is not None:
+                raise ConfigError(
+                    "compute_single_action() was called without a state, but the network has "
+                    "memory, and an action alone would forget what it saw. Give "
+                    "`state=algo.get_module().get_initial_state()` at the beginning of an "
+                    "episode, and then what each call returns: action, state, _ = "
+                    "algo.compute_single_action(obs, state=state)."
+                )
+            return self.action(observation, request)
+        action, outputs = self.action_with_outputs(observation, request)
+        return action, outputs.pop(STATE_OUT, []), outputs
 
     def action(self, observation: Any, request: ActionRequest) -> Any:
         """One action, as the env takes it.
@@ -200,6 +220,22 @@ class Inference:
                 self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
             )
         return self._decoders[unsquash, clip]
+
+
+def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
+    """Connector pieces work beside a sub-env, in its episode; there is none here.
+
+    Raises:
+        ConfigError: the config has connectors of the user's.
+    """
+    if ConnectorFactories.of(config) is not None:
+        raise ConfigError(
+            f"{what}() was called, and the config has an `env_to_module_connector` or a "
+            "`module_to_env_connector`: pieces see episodes, and what they would make of a "
+            "single observation is not known. Play episodes with "
+            "`EnvRunnerGroup(config=…)` or `evaluate()`, or change observations in a wrapper "
+            "of the env instead of a connector."
+        )
 
 
 def known_module(given: Any, ids: Collection[ModuleId], what: str) -> ModuleId:

@@ -21,7 +21,7 @@ from checkpoints.arguments import checked_arguments
 from checkpoints.policy import FORMAT
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.inference import known_module
+from trainer.algorithms.inference import known_module, refuse_connectors
 from trainer.algorithms.policy_graph import PolicyGraph, PolicyNode, PolicyValue, graph_of_policy
 from trainer.types import ModuleId
 
@@ -112,7 +112,7 @@ def _graph(
     module_id = known_module(module_id, algorithm.learners, f"{user}(module_id=…)")
     learner = algorithm.learners[module_id]
     module = learner.module
-    algorithm._refuse_with_connectors(user)
+    refuse_connectors(algorithm.config, user)
     graph = graph_of_policy(module, algorithm.config, learner.normalization.observations)
     facts = {
         "algorithm": type(algorithm).__name__,

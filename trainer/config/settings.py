@@ -377,13 +377,7 @@ def _frozen(value: Any) -> Any:
 
 def deep_merge(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]:
     """A new dict with the entries of both; dicts in both are merged, otherwise `new` wins."""
-    merged: dict[Any, Any] = copy_value(dict(old))
-    for key, value in new.items():
-        if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
-            merged[key] = deep_merge(merged[key], value)
-        else:
-            merged[key] = copy_value(value)
-    return merged
+    return _merged(old, new, deep_merge)
 
 
 def merge_by_type(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -394,10 +388,18 @@ def merge_by_type(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, A
     if "type" in new and not same(new["type"], old.get("type")):
         replaced: dict[Any, Any] = copy_value(dict(new))
         return replaced
+    return _merged(old, new, merge_by_type)
+
+
+def _merged(
+    old: Mapping[Any, Any],
+    new: Mapping[Any, Any],
+    merge: Callable[[Mapping[Any, Any], Mapping[Any, Any]], dict[Any, Any]],
+) -> dict[Any, Any]:
     merged: dict[Any, Any] = copy_value(dict(old))
     for key, value in new.items():
         if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
-            merged[key] = merge_by_type(merged[key], value)
+            merged[key] = merge(merged[key], value)
         else:
             merged[key] = copy_value(value)
     return merged

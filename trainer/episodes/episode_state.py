@@ -118,6 +118,13 @@ class Episode:
         self.media: dict[str, Any] = {}
         self.temporary_data: dict[str, list[Any]] = {}
 
+    def _hand_over_user_data(self, successor: Episode, custom_data: dict[Any, Any]) -> None:
+        """Moves all of it to the next chunk; of `custom_data` this copy stays."""
+        successor.custom_data, self.custom_data = self.custom_data, custom_data
+        for name in MOVED_BY_CUT:
+            setattr(successor, name, getattr(self, name))
+            setattr(self, name, {})
+
     @property
     def player(self) -> Any:
         """The env runner that plays, in its own process only; None elsewhere."""

@@ -27,7 +27,6 @@ from trainer.episodes.agent_table import (
     make_lookback,
 )
 from trainer.episodes.episode_state import (
-    MOVED_BY_CUT,
     USER_DATA,
     Episode,
     copied_containers,
@@ -720,10 +719,7 @@ class MultiAgentEpisode(Episode):
         successor = self._part(agent_parts.cut(self._ledger, len_lookback_buffer))
         self.stopwatch.stop()
         successor.stopwatch = self.stopwatch.successor()
-        successor.custom_data, self.custom_data = self.custom_data, snapshot
-        for name in MOVED_BY_CUT:
-            setattr(successor, name, getattr(self, name))
-            setattr(self, name, {})
+        self._hand_over_user_data(successor, snapshot)
         return successor
 
     def _part(self, ledger: AgentLedger) -> MultiAgentEpisode:

@@ -20,7 +20,6 @@ from trainer.episodes.episode_columns import (
     given_columns,
 )
 from trainer.episodes.episode_state import (
-    MOVED_BY_CUT,
     USER_DATA,
     Episode,
     append_columns,
@@ -248,10 +247,7 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         successor.earlier_change = self.change_partials()
         successor.t = self.t
         successor.stopwatch = self.stopwatch.successor()
-        successor.custom_data, self.custom_data = self.custom_data, snapshot
-        for name in MOVED_BY_CUT:
-            setattr(successor, name, getattr(self, name))
-            setattr(self, name, {})
+        self._hand_over_user_data(successor, snapshot)
         return successor
 
     def _empty_part(self, *, t_started: int) -> SingleAgentEpisode:

@@ -22,6 +22,7 @@ from trainer.modules.model_config import (
     NetworkPlan,
     ObservationColumns,
     backend_of,
+    draw_weights,
     image_of,
 )
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
@@ -35,7 +36,7 @@ from trainer.nn import (
     ImageNetwork,
     acting_forward,
 )
-from trainer.nn.layers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
 
@@ -120,14 +121,11 @@ class ActorCriticModule(RLModule):
     def initialize(self, rng: np.random.Generator) -> None:
         """Draws encoder, policy and value network, in this order."""
         initializer = INITIALIZERS[self._config.initializer]
-        heads = [(POLICY_HEAD_GAIN, self._pi), (VALUE_HEAD_GAIN, self._vf)]
         if self._encoder is not None:
-            gains = [HIDDEN_GAIN] * len(self._encoder.layers)
-            self._encoder.initialize(rng, initializer=initializer, gains=gains)
-        for head_gain, network in heads:
-            if network is not None:
-                gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [head_gain]
-                network.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(self._encoder, rng, initializer)
+        draw_weights(self._pi, rng, initializer, gain=POLICY_HEAD_GAIN)
+        if self._vf is not None:
+            draw_weights(self._vf, rng, initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""

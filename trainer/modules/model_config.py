@@ -31,6 +31,7 @@ from trainer.nn import (
     columns_with_ones,
     name_of_rule,
 )
+from trainer.nn.layers import HIDDEN_GAIN, Initializer
 from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
@@ -347,6 +348,21 @@ def _with_suggestion(key: str, known: Sequence[str]) -> str:
 # ---- networks
 #
 # The networks that read observations: images through convolutions, everything else directly.
+
+
+def draw_weights(
+    network: MLP | ImageNetwork,
+    rng: np.random.Generator,
+    initializer: Initializer,
+    *,
+    gain: float = HIDDEN_GAIN,
+) -> None:
+    """Draws the first weights of a network; `gain` is that of its last dense layer."""
+    gains = [HIDDEN_GAIN] * len(network.layers)
+    if gains:
+        gains[-1] = gain
+    network.initialize(rng, initializer=initializer, gains=gains)
+
 
 _DEFAULT_FILTERS: Final = (
     (60, ((16, 8, 4), (32, 4, 2))),

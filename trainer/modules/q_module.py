@@ -16,6 +16,7 @@ from trainer.modules.model_config import (
     NetworkPlan,
     ObservationColumns,
     backend_of,
+    draw_weights,
     image_of,
     refuse_memory,
 )
@@ -31,7 +32,7 @@ from trainer.nn import (
     LayerSpec,
     acting_forward,
 )
-from trainer.nn.layers import HIDDEN_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import VALUE_HEAD_GAIN
 from trainer.types import Array
 
 
@@ -136,11 +137,9 @@ class QModule(RLModule):
         """Draws encoder, advantages and values, in this order."""
         initializer = INITIALIZERS[self._config.initializer]
         if self._encoder is not None:
-            gains = [HIDDEN_GAIN] * len(self._encoder.layers)
-            self._encoder.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(self._encoder, rng, initializer)
         for network in self._streams.values():
-            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [VALUE_HEAD_GAIN]
-            network.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(network, rng, initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""

@@ -31,6 +31,7 @@ from trainer.modules.model_config import (
     NetworkPlan,
     ObservationColumns,
     backend_of,
+    draw_weights,
     image_of,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS
@@ -42,7 +43,7 @@ from trainer.nn import (
     acting_forward,
     columns_with_ones,
 )
-from trainer.nn.layers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN, Initializer
+from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN, Initializer
 from trainer.nn.torch_network import BACKENDS
 from trainer.types import Array
 
@@ -115,8 +116,7 @@ class Tower:
     def initialize(self, rng: np.random.Generator, initializer: Initializer) -> None:
         """Draws all weights."""
         if self._body is not None:
-            gains = [HIDDEN_GAIN] * len(self._body.layers)
-            self._body.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(self._body, rng, initializer)
         self.layer.initialize(rng, initializer=initializer)
 
     def act(
@@ -221,8 +221,7 @@ class RecurrentModule(StatefulRLModule):
             tower.initialize(rng, initializer)
         head_gains = {"pi": POLICY_HEAD_GAIN, "vf": VALUE_HEAD_GAIN}
         for name, network in self._networks.items():
-            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [head_gains[name]]
-            network.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(network, rng, initializer, gain=head_gains[name])
 
     def get_initial_state(self) -> dict[str, Any]:
         """Zeros; see the class for their names."""

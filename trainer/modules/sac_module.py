@@ -15,7 +15,12 @@ from gymnasium import spaces
 from checkpoints.arguments import checked_methods, shown
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
-from trainer.modules.model_config import DefaultModelConfig, backend_of, refuse_memory
+from trainer.modules.model_config import (
+    DefaultModelConfig,
+    backend_of,
+    draw_weights,
+    refuse_memory,
+)
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
@@ -28,7 +33,7 @@ from trainer.nn import (
     SquashedGaussian,
     columns_with_ones,
 )
-from trainer.nn.layers import HIDDEN_GAIN, POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.nn.torch_network import BACKENDS
 from trainer.runtime.threads import SideBySide
 from trainer.spaces import shown_images
@@ -400,8 +405,7 @@ class SACModule(RLModule):
         networks = [self._pi] if self.critics is None else [self._pi, *self.critics.networks]
         for network in networks:
             head = POLICY_HEAD_GAIN if network is self._pi else VALUE_HEAD_GAIN
-            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [head]
-            network.initialize(rng, initializer=initializer, gains=gains)
+            draw_weights(network, rng, initializer, gain=head)
         if self.critics is not None:
             self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)
 
