@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -58,30 +56,6 @@ def test_large_vectors_in_blocks_have_the_same_bits(monkeypatch: pytest.MonkeyPa
             adam.step(lr=rates if number % 2 else 0.01)
         found.append(parameters.flat.tobytes())
     assert found[0] == found[1]
-
-
-def test_halves_of_a_large_vector_side_by_side_have_the_same_bits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(optimizers, "_ADAM_BLOCK", 8)
-    pairs: list[int] = []
-
-    def second_first(first: Callable[[], None], second: Callable[[], None]) -> None:
-        pairs.append(1)
-        second()
-        first()
-
-    ends = []
-    for run_pair in (None, second_first):
-        parameters, gradients = pair([0.0] * 101)
-        adam, rng = Adam(parameters, gradients), np.random.default_rng(0)
-        adam.run_pair = run_pair
-        for _ in range(3):
-            gradients.flat[:] = rng.standard_normal(101)
-            adam.step(lr=np.linspace(0.0, 0.1, 101))
-        ends.append(parameters.flat.tobytes())
-    assert ends[0] == ends[1]
-    assert len(pairs) == 3
 
 
 def test_restored_optimizer_goes_on_with_the_same_bits() -> None:

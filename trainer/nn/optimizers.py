@@ -214,9 +214,6 @@ class Adam:
 
     Life: `step()` once per gradient, with the parameters and gradients it was made for;
     `get_state()` and `set_state()` carry the moments over a restart.
-
-    Attributes:
-        run_pair: does two computations, at once perhaps: the two halves of a large vector.
     """
 
     def __init__(
@@ -243,7 +240,6 @@ class Adam:
         self._second_moment = parameters.zeros_like()
         self._num_steps = 0
         self._scratch: Array = np.empty_like(parameters.flat)
-        self.run_pair: Callable[[Callable[[], None], Callable[[], None]], None] | None = None
 
     @property
     def num_steps(self) -> int:
@@ -263,17 +259,8 @@ class Adam:
         """
         self._num_steps += 1
         size = self._parameters.flat.size
-        if self.run_pair is None or size < 4 * _ADAM_BLOCK:
-            self._step_parts(0, size, lr)
-            return
-        middle = size // (2 * _ADAM_BLOCK) * _ADAM_BLOCK
-        self.run_pair(
-            lambda: self._step_parts(0, middle, lr), lambda: self._step_parts(middle, size, lr)
-        )
-
-    def _step_parts(self, first: int, stop: int, lr: float | Array) -> None:
-        for start in range(first, stop, _ADAM_BLOCK):  # once, but for large networks
-            part = slice(start, min(start + _ADAM_BLOCK, stop))
+        for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
+            part = slice(start, min(start + _ADAM_BLOCK, size))
             self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
 
     def _step_part(self, part: slice, lr: float | Array) -> None:

@@ -318,7 +318,6 @@ class SACLearner(ReplayLearner):
         self._critics: Critics | TorchCritics = own.critics
         self.target = TargetCritics(self.module)
         self.target.critics.side_by_side = self._critics.side_by_side
-        self._optimizer.run_pair = self._critics.side_by_side.run
         self.parts["target"] = self.target
         self._target_entropy = target_entropy_of(self.module, settings.target_entropy)
         self._actor_lr = Schedule.from_setting(settings.actor_lr, name="actor_lr")
