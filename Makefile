@@ -25,15 +25,16 @@ train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
 	    --set grad_clip=0.5 --set vf_loss_coeff=0.5 \
 	    --set 'model={"fcnet_hiddens": [64, 64]}'
 
-test: $(VENV)/.installed-test  ## lint, types and the default tests (some 9 minutes on two cores)
+test: $(VENV)/.installed-test  ## lint, types (mypy, and pyright on the examples) and the default tests (some 9 minutes on two cores)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(MAKE) --no-print-directory --jobs=2 types default-tests
 
 .PHONY: types default-tests
 # Side by side: mypy keeps one core busy for a minute, and tests wait now and then.
-types:
+types: $(VENV)/.installed-types
 	$(RUN)/mypy
+	if [ -x $(RUN)/pyright ]; then $(RUN)/pyright --pythonpath $(RUN)/python; else echo "pyright is not installed: skipped"; fi
 
 # In a fresh clone once before the workers start, each of which would rewrite all assertions for itself.
 default-tests:
@@ -90,6 +91,11 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	    $(RUN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" || \
 	    echo "Torch could not be installed: the tests that need it are skipped."; \
 	fi
+	touch $@
+
+$(VENV)/.installed-types: $(VENV)/.installed-test
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[types]' || \
+	    echo "pyright could not be installed: mypy alone checks the types."
 	touch $@
 
 $(VENV)/.installed-ray: $(VENV)/.installed-test

@@ -82,9 +82,9 @@ def main() -> None:
             print(
                 f"iteration {result['training_iteration']}:",
                 f"mean angle {result['env_runners'].get('theta1_mean', np.nan):.1f}°,",
-                f"{result['share_of_angles_visited']:.0%} of all pairs of angles visited",
-            )
-        print("the last image has the shape", result["visit_map"][0].shape)
+                f"{result['share_of_angles_visited']:.0%} of all pairs of angles visited,",
+                "seen in an image of the shape", result["visit_map"][0].shape,
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

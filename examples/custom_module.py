@@ -184,9 +184,8 @@ def main() -> None:
         .debugging(seed=0)
     )
     with ppo.build_algo() as algo:
-        for _ in range(10):
-            result = algo.train()
-        print("PPO, convolution: return", round(result["env_runners/episode_return_mean"], 2))
+        results = [algo.train() for _ in range(10)]
+        print("PPO, convolution: return", round(results[-1]["env_runners/episode_return_mean"], 2))
 
     dqn = (
         DQNConfig()

@@ -30,9 +30,8 @@ def main() -> None:
         .debugging(seed=1)
     )
     with config.build_algo() as algo:
-        for _ in range(arguments.iterations):
-            result = algo.train()
-        won = result["env_runners/module_episode_return_mean/main"]
+        results = [algo.train() for _ in range(arguments.iterations)]
+        won = results[-1]["env_runners/module_episode_return_mean/main"]
         print(f"Against random play: {won:.2f} per game.")
 
         # The opponent is now the learner as it is at this moment, and stays so.
@@ -43,9 +42,8 @@ def main() -> None:
         )
         algo.remove_module("random")
         frozen = algo.get_weights()["before"]
-        for _ in range(arguments.iterations):
-            result = algo.train()
-        won = result["env_runners/module_episode_return_mean/main"]
+        results = [algo.train() for _ in range(arguments.iterations)]
+        won = results[-1]["env_runners/module_episode_return_mean/main"]
         same = all(
             (frozen[name] == now).all() for name, now in algo.get_weights()["before"].items()
         )

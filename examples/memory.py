@@ -55,9 +55,8 @@ def main() -> None:
     arguments = parser.parse_args()
     for name, model_config in {"without memory": WITHOUT, "GRU": WITH_MEMORY}.items():
         with make_config(model_config, arguments.num_env_runners).build_algo() as algo:
-            for _ in range(arguments.iterations):
-                result = algo.train()
-            print(f"{name}: return {result['env_runners']['episode_return_mean']:.1f} of 31")
+            results = [algo.train() for _ in range(arguments.iterations)]
+            print(f"{name}: return {results[-1]['env_runners']['episode_return_mean']:.1f} of 31")
             if algo.get_module().is_stateful():
                 print(f"on its own: return {play(algo, RepeatPreviousEnv(ENV_CONFIG)):.1f}")
 

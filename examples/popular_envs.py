@@ -1,6 +1,7 @@
 """Envs that people use, with settings that get far: `python popular_envs.py minigrid`.
 
-Each needs a package, which the table names. What was reached is in docs/popular-envs.md.
+Each needs a package, which the function that makes it names. What was reached, with how many env
+steps and in which time, is in docs/popular-envs.md.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.wrappers import FlattenObservation
 
-from trainer import AlgorithmConfig, PPOConfig
+from trainer import AlgorithmConfig, DQNConfig, PPOConfig
 
 
 def minigrid(_: Any) -> gymnasium.Env[Any, Any]:
@@ -63,29 +64,68 @@ def cartpole_balance(_: Any) -> gymnasium.Env[Any, Any]:
 
 
 ENVS = {
-    make.__name__: make
-    for make in (minigrid, lunar_lander, inverted_pendulum, boxing, cartpole_balance)
+    "minigrid": minigrid,
+    "lunar_lander": lunar_lander,
+    "lunar_lander_dqn": lunar_lander,
+    "inverted_pendulum": inverted_pendulum,
+    "boxing": boxing,
+    "cartpole_balance": cartpole_balance,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "minigrid": {"entropy_coeff": 0.01, "observation_filter": "MeanStdFilter"},
-    "lunar_lander": {"gamma": 0.999, "lambda_": 0.98, "entropy_coeff": 0.01},
+    # Both of LunarLander are those of RL Baselines3 Zoo, as far as the names have a counterpart.
+    "lunar_lander": {
+        "num_envs_per_env_runner": 16,
+        "train_batch_size": 16_384,
+        "num_epochs": 4,
+        "gamma": 0.999,
+        "lambda_": 0.98,
+        "entropy_coeff": 0.01,
+    },
+    "lunar_lander_dqn": {
+        "lr": 6.3e-4,
+        "train_batch_size": 128,
+        "rollout_fragment_length": 4,
+        "training_intensity": 128,  # one update per env step
+        "num_steps_sampled_before_learning_starts": 128,
+        "target_network_update_freq": 250,
+        "epsilon": [[0, 1.0], [12_000, 0.1]],
+        "replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 50_000},
+        "double_q": False,
+        "dueling": False,
+        "grad_clip": 10.0,
+        "model": {"fcnet_hiddens": [256, 256], "fcnet_activation": "relu"},
+    },
     "inverted_pendulum": {"observation_filter": "MeanStdFilter"},
     "boxing": {"observation_filter": "MeanStdFilter", "entropy_coeff": 0.01},
     "cartpole_balance": {"observation_filter": "MeanStdFilter", "normalize_rewards": True},
 }
+PPO_SETTINGS: dict[str, Any] = {
+    "num_envs_per_env_runner": 8,
+    "train_batch_size": 2048,
+    "minibatch_size": 64,
+    "num_epochs": 10,
+    "lr": 3e-4,
+    "lambda_": 0.95,
+    "clip_param": 0.2,
+    "use_kl_loss": False,
+    "vf_clip_param": float("inf"),
+    "vf_loss_coeff": 0.5,
+    "grad_clip": 0.5,
+    "model": {"fcnet_hiddens": [64, 64]},
+}
 
 
-def config(name: str) -> AlgorithmConfig:
-    ppo = {"clip_param": 0.2, "use_kl_loss": False, "vf_clip_param": float("inf")}
-    ppo |= {"lr": 3e-4, "lambda_": 0.95, "grad_clip": 0.5, "vf_loss_coeff": 0.5}
+def config(name: str, *, seed: int = 0) -> AlgorithmConfig:
+    if name.endswith("_dqn"):
+        chosen: AlgorithmConfig = DQNConfig()
+    else:
+        chosen = PPOConfig().update_from_dict(PPO_SETTINGS)
     return (
-        PPOConfig()
-        .environment(ENVS[name])
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=8)
-        .training(train_batch_size=2048, minibatch_size=64, num_epochs=10)
-        .training(model={"fcnet_hiddens": [64, 64]})
-        .debugging(seed=0)
-        .update_from_dict({**ppo, **SETTINGS[name]})
+        chosen.environment(ENVS[name])
+        .evaluation(evaluation_duration=20, evaluation_config={"explore": False})
+        .debugging(seed=seed)
+        .update_from_dict(SETTINGS[name])
     )
 
 
@@ -93,16 +133,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("env", choices=ENVS)
     parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--stop-return", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-env-runners", type=int, default=0)
     arguments = parser.parse_args()
-    began_at = time.monotonic()
-    chosen = config(arguments.env).env_runners(num_env_runners=arguments.num_env_runners)
+    began_at, used_before = time.monotonic(), time.process_time()
+    chosen = config(arguments.env, seed=arguments.seed)
+    chosen.env_runners(num_env_runners=arguments.num_env_runners)
     with chosen.build_algo() as algo:
         for _ in range(arguments.iterations):
             result = algo.train()
             mean = result["env_runners/episode_return_mean"]
             steps = result["num_env_steps_sampled_lifetime"]
-            print(f"{steps:,} env steps: return {mean:.2f}, {time.monotonic() - began_at:.0f} s")
+            took, used = time.monotonic() - began_at, time.process_time() - used_before
+            print(
+                f"{steps:,} env steps: return {mean:.2f}, {took:.0f} s, "
+                f"{used:.0f} s of this processor",
+                flush=True,
+            )
+            if mean >= arguments.stop_return:
+                break
+        evaluated = algo.evaluate()["env_runners/episode_return_mean"]
+        print(f"without exploring: return {evaluated:.2f}, the mean of 20 episodes")
 
 
 if __name__ == "__main__":

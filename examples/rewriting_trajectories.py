@@ -60,8 +60,8 @@ def train(callbacks: Any, *, iterations: int, num_env_runners: int) -> dict[str,
         .debugging(seed=0)
     )
     with config.build_algo() as algo:
-        for _ in range(iterations):
-            runners: dict[str, Any] = algo.train()["env_runners"]
+        results = [algo.train() for _ in range(iterations)]
+    runners: dict[str, Any] = results[-1]["env_runners"]
     return runners
 
 

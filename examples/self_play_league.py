@@ -74,11 +74,13 @@ def main() -> None:
         if newest is not None:
             algo.restore_from_path(newest)
             print(f"Goes on with {', '.join(algo.module_ids)}.")
+        returns: dict[str, float] = {}
         while algo.training_iteration < arguments.iterations:
             result = algo.train()
+            returns = result["env_runners/module_episode_return_mean"]
             algo.save_to_path(arguments.directory / f"{algo.training_iteration:06d}")
         print(f"The league has {', '.join(algo.module_ids)}.")
-        for module, won in result["env_runners/module_episode_return_mean"].items():
+        for module, won in returns.items():
             print(f"{module}: {won:.2f} per game.")
 
 

@@ -73,12 +73,11 @@ def train(
         .debugging(seed=0)
     )
     with config.build_algo() as algo:
-        for _ in range(arguments.iterations):
-            result = algo.train()
+        results = [algo.train() for _ in range(arguments.iterations)]
         module = algo.get_module()
         assert isinstance(module, TorchRLModule)
         state_dict = module.to_torch()
-        reached = result["env_runners/episode_return_mean"]
+        reached = results[-1]["env_runners/episode_return_mean"]
         print(f"{type(module).__name__}: return {reached:.2f}, {len(state_dict)} tensors")
 
 

@@ -56,9 +56,8 @@ def main(arguments: argparse.Namespace) -> None:
         .debugging(seed=0)
     )
     with config.build_algo() as algo:
-        for _ in range(arguments.iterations):
-            result = algo.train()
-        returns = result["env_runners/module_episode_return_mean"]
+        results = [algo.train() for _ in range(arguments.iterations)]
+        returns = results[-1]["env_runners/module_episode_return_mean"]
         learnt = [name for name in sorted(specs) if algo.is_trained(name)]
     print(f"learnt: {', '.join(learnt)}")
     print(", ".join(f"{name} {returns[name]:.2f}" for name in sorted(returns)))

@@ -383,7 +383,7 @@ class TrackedRows:
         self._rows.start_anew(row)
         self.sender.forget()
         # What lies there is of an earlier run.
-        self._seen_videos = set(self._videos())
+        self._seen_videos = {artifact.path for artifact in video_artifacts(self.video_folders)}
 
     def add_checkpoint(self, path: Path) -> None:
         """Notes a checkpoint for `send_artifacts`; called on any thread."""
@@ -410,23 +410,27 @@ class TrackedRows:
         A checkpoint that was saved in the background may come after the end of the service's run,
         which then is opened and ended again.
         """
-        for path in self._videos():
-            if path not in self._seen_videos:
-                self._seen_videos.add(path)
-                folder = f"{path.parent.name}-" if len(self.video_folders) > 1 else ""
-                name = artifact_name(f"{folder}{path.stem}")
-                self.sender.send_artifact(Artifact("videos", path, name))
+        for artifact in video_artifacts(self.video_folders):
+            if artifact.path not in self._seen_videos:
+                self._seen_videos.add(artifact.path)
+                self.sender.send_artifact(artifact)
         while self._saved:
-            path = self._saved.popleft()
-            name = artifact_name(f"{path.parent.name}-{path.name}")
-            self.sender.send_artifact(Artifact("checkpoints", path, name))
+            self.sender.send_artifact(checkpoint_artifact(self._saved.popleft()))
         if self._has_ended:
             self.sender.close()
 
-    def _videos(self) -> Iterator[Path]:
-        """Whole videos; those being written have a dot before their name."""
-        for folder in self.video_folders:
-            yield from sorted(folder.glob("[!.]*.mp4"))
+
+def video_artifacts(folders: Sequence[Path]) -> Iterator[Artifact]:
+    """The whole videos in the folders; those being written have a dot before their name."""
+    for folder in folders:
+        prefix = f"{folder.name}-" if len(folders) > 1 else ""
+        for path in sorted(folder.glob("[!.]*.mp4")):
+            yield Artifact("videos", path, artifact_name(f"{prefix}{path.stem}"))
+
+
+def checkpoint_artifact(path: Path) -> Artifact:
+    """A checkpoint as an artefact, named after its folder and the one around it."""
+    return Artifact("checkpoints", path, artifact_name(f"{path.parent.name}-{path.name}"))
 
 
 def artifact_name(text: str) -> str:

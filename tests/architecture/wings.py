@@ -84,7 +84,7 @@ WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "trainer/reports/*",
         ),
         "sampling ahead": ("trainer/algorithms/sample_ahead.py",),
-        "trackers": ("callbacks/ready_made/tracker*.py",),
+        "trackers": ("callbacks/ready_made/tracker*.py", "trainer/cli/run_trackers.py"),
         "settings files, seeds side by side": (
             "trainer/cli/seeds.py",
             "trainer/cli/settings_file.py",

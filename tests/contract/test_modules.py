@@ -421,7 +421,10 @@ def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case: Case) -> Non
         actor.set_state(state)
         assert encode(acted(actor, rows)["action_dist_inputs"]) == expected
     assert set(actor.get_state()) == set(module.get_state(inference_only=True))
+    assert encode(copy.deepcopy(actor).get_state()) == encode(actor.get_state())
     left_out = set(module.get_state()) - set(actor.get_state())
+    if not (case.needs_torch or case.gives_values_of_actions):
+        assert not any(name.startswith(("vf", "qf")) for name in actor.get_state())
     assert all(name.startswith(("vf", "qf", "log_alpha")) for name in left_out)
     if any(name.startswith("vf") for name in left_out) and not case.gives_values_of_actions:
         for learn in (actor.forward_train, actor.compute_values):

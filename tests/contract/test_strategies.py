@@ -85,6 +85,7 @@ class Case(NamedTuple):
 
 _FIRST: Final = {"num_workers": 3, "worker_index": 1}
 _SUB: Final = {"sub_exploration": {"type": "EpsilonGreedy", "epsilon_timesteps": 1000}}
+_CORRELATED: Final = {"sub_exploration": {"type": "OrnsteinUhlenbeckNoise", **_HALF_WAY}}
 
 CASES: Final[Mapping[str, Case]] = {
     "StochasticSampling": Case({"type": "StochasticSampling"}),
@@ -110,11 +111,12 @@ CASES: Final[Mapping[str, Case]] = {
         {"type": "PerWorkerOrnsteinUhlenbeckNoise", **_HALF_WAY}, BOX, _FIRST
     ),
     "ParameterNoise": Case({"type": "ParameterNoise", **_SUB}),
-    "ParameterNoise, Box": Case({"type": "ParameterNoise", **_AT_FIRST}, BOX),
+    "ParameterNoise, Box": Case({"type": "ParameterNoise", **_CORRELATED}, BOX),
+    "ParameterNoise, random at first": Case({"type": "ParameterNoise", **_AT_FIRST}, BOX),
     "Curiosity": Case({"type": "Curiosity", **_SUB, **_FEATURES}),
     "Curiosity, choices": Case({"type": "Curiosity", **_SUB, **_FEATURES}, MULTI),
     "RE3": Case({"type": "RE3", **_AT_FIRST, **_ENCODER}),
-    "RE3, Box": Case({"type": "RE3", **_AT_FIRST, **_ENCODER}, BOX),
+    "RE3, Box": Case({"type": "RE3", **_CORRELATED, **_ENCODER}, BOX),
 }
 OBSERVING: Final = ("ParameterNoise", "Curiosity", "RE3")
 """Types that learn in the main process from what was sampled."""
@@ -199,6 +201,20 @@ def test_a_slot_that_is_put_back_goes_on_as_if_it_had_played(case: Case) -> None
     assert choose(again, choices[-1]).tobytes() == expected[-1].tobytes()
 
 
+@over_all
+def test_a_new_episode_at_another_time_knows_nothing_of_the_one_before(case: Case) -> None:
+    strategy, fresh = case.make(), case.make()
+    for timestep in (0, 1100):
+        choose(strategy, choice_for(strategy, case.inputs(), seed=1), timestep=timestep)
+    for slot in range(NUM_ROWS):
+        strategy.begin_episode(slot)
+    choice = choice_for(strategy, case.inputs())
+    actions = choose(strategy, choice)
+    assert actions.tobytes() == choose(fresh, choice).tobytes()
+    later, expected = (likelihoods(s, choice, actions, timestep=1100) for s in (strategy, fresh))
+    assert later.tobytes() == expected.tobytes()
+
+
 @over_counted
 def test_what_is_masked_is_never_chosen(name: str) -> None:
     case = CASES[name]
@@ -218,7 +234,7 @@ def test_what_is_masked_is_never_chosen(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, case in CASES.items() if case.space is FOUR and case.type not in OBSERVING],
+    [name for name, case in CASES.items() if case.space is FOUR],
 )
 def test_likelihoods_add_up_to_one_over_all_actions(name: str) -> None:
     case = CASES[name]
@@ -263,6 +279,7 @@ def greedy(epsilon: Any, **more: Any) -> dict[str, Any]:
         (greedy(0.6), 0, [MASKED, -3.0, MASKED, -1.0], [0.0, 0.3, 0.0, 0.7]),
         (greedy(0.6), 0, [_LEAST, -3.0, _LEAST, -1.0], [0.0, 0.3, 0.0, 0.7]),
         (greedy([(0, 0.0), (10, 1.0)]), 4, VALUES, [0.1, 0.1, 0.7, 0.1]),
+        ({"type": "RE3", "sub_exploration": greedy(0.4)}, 7, VALUES, [0.1, 0.1, 0.7, 0.1]),
         (greedy(0.3), 0, _CHOICES, _FIFTHS),
         ({"type": "Random"}, 0, [MASKED, 1.0, 0.0, 5.0, MASKED], [0, 0, 0.5, 0, 0.5, 0]),
         ({"type": "SoftQ", "temperature": 0.25}, 0, VALUES, softmax(np.array(VALUES) * 4)),

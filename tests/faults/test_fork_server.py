@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from multiprocessing import forkserver, util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,3 +228,32 @@ def test_workers_that_can_never_be_started_are_an_error_after_three_tries(
     assert len(tries) == 3
     assert "failed 3 times in a row" in str(raised.value)
     assert "has never made 10 env steps gets 3 tries" in str(raised.value)
+
+
+def test_an_executor_whose_lock_is_held_does_not_keep_the_fork_server_from_being_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Python 3.12 does it: the executor's thread waits for the fork server, with the lock."""
+    lock, is_held, is_ended = threading.Lock(), threading.Event(), threading.Event()
+
+    class Watch:
+        def look(self) -> None:
+            is_ended.set()
+
+    def wait_with_the_lock() -> None:
+        with lock:
+            is_held.set()
+            assert is_ended.wait(20)
+
+    def shutdown(*, wait: bool, cancel_futures: bool) -> None:
+        with lock:
+            assert not wait
+            assert cancel_futures
+
+    thread = threading.Thread(target=wait_with_the_lock)
+    thread.start()
+    assert is_held.wait(20)
+    monkeypatch.setattr(local_engine, "ForkServerWatch", Watch)
+    executor: Any = SimpleNamespace(_executor_manager_thread=thread, shutdown=shutdown)
+    local_engine._shut_down(executor)
+    assert not thread.is_alive()

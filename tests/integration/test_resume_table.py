@@ -38,8 +38,8 @@ REPEATABLE = (
 SAMPLE = [
     Cell("PPO", "CartPole", 2),
     Cell("PG", "Pendulum", 1),
-    Cell("DQN", "Acrobot", 0),
-    Cell("SAC", "get_state", 0),
+    Cell("DQN", "Acrobot", 2),
+    Cell("SAC", "get_state", 2),
     Cell("PPO", "own np_random", 0),
     Cell("PPO", "own generator in get_state", 1),
 ]
@@ -49,7 +49,7 @@ MORE_FEATURES = {
     "whole episodes": Run(Cell("PPO", "CartPole", 0), {"batch_mode": "complete_episodes"}),
     "OrnsteinUhlenbeckNoise": Run(Cell("PG", "own np_random", 0), {"exploration_config": _OU}),
     "SoftQ": Run(
-        Cell("DQN", "Acrobot", 0), {"exploration_config": {"type": "SoftQ", "temperature": 0.7}}
+        Cell("DQN", "Acrobot", 2), {"exploration_config": {"type": "SoftQ", "temperature": 0.7}}
     ),
     "DQN, ParameterNoise": Run(
         Cell("DQN", "CartPole", 0),

@@ -27,6 +27,7 @@ from trainer import (
     tune,
 )
 from trainer.metrics import comparable
+from trainer.testing.processes import wait_until
 
 NAME = "env_runners/episode_return_mean"
 
@@ -388,11 +389,18 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
     uri = str(tmp_path / "mlruns")
-    train(tmp_path, "--stop-iterations", 2, "--track", f"mlflow:{uri}", env="CartPole-v1")
+    tracked = ["--track", f"mlflow:{uri}", "--track-artifacts", "checkpoints"]
+    train(tmp_path, "--stop-iterations", 2, *tracked, env="CartPole-v1")
     run("resume", "run", "--stop-iterations", 4, folder=tmp_path)
     client = mlflow.MlflowClient(uri)
-    known = json.loads((tmp_path / "run" / "trackers" / "mlflow" / "run.json").read_text())
-    assert known["sent"] >= 2
+    file, store = tmp_path / "run" / "trackers" / "mlflow" / "run.json", tmp_path / "mlruns"
+    saved = tmp_path / "run" / "checkpoints" / "000004" / "manifest.json"
+
+    def has_all() -> bool:  # the service is sent to on a thread, and nothing waits for it here
+        sent = [path.read_bytes() for path in store.rglob("manifest.json")]
+        return json.loads(file.read_text())["sent"] == 4 and saved.read_bytes() in sent
+
+    assert wait_until(has_all, within_s=60)
     (experiment,) = [item for item in client.search_experiments() if item.name != "Default"]
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.run_name == "run"

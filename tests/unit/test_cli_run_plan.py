@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +16,19 @@ from checkpoints import CheckpointWriteError
 from trainer.cli.run_directory import RunPlan, plan_of_new_run, read_plan
 from trainer.errors import ConfigError
 
-PLAN = RunPlan(stops=StopCriteria(at_least=450.0, max_iterations=7), checkpoint_every=2, keep=5)
+PLAN = RunPlan(
+    stops=StopCriteria(at_least=450.0, max_iterations=7),
+    checkpoint_every=2,
+    keep=5,
+    track=("mlflow:store",),
+    track_artifacts=("checkpoints",),
+)
 
 
 def arguments(**given: Any) -> argparse.Namespace:
     names = ("return", "env_steps", "iterations", "time_s")
     nothing = {**{f"stop_{name}": None for name in names}, "checkpoint_every": None, "keep": None}
-    return argparse.Namespace(**{**nothing, "track": [], **given})
+    return argparse.Namespace(**{**nothing, "track": [], "track_artifacts": [], **given})
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -33,9 +40,9 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_is_given_replaces_what_is_planned_and_the_rest_stays() -> None:
     assert plan_of_new_run(arguments()) == RunPlan(checkpoint_every=10, keep=3)
     assert PLAN.updated(arguments()) == PLAN
-    assert PLAN.updated(arguments(keep=1)) == RunPlan(
-        stops=PLAN.stops, checkpoint_every=2, keep=1
-    )  # fmt: skip
+    assert PLAN.updated(arguments(keep=1)) == dataclasses.replace(PLAN, keep=1)
+    changed = PLAN.updated(arguments(track_artifacts=["videos"]))
+    assert changed == dataclasses.replace(PLAN, track_artifacts=("videos",))
     # Any criterion replaces all: a goal of before would end a run that is to go on.
     assert PLAN.updated(arguments(stop_iterations=9)).stops == StopCriteria(max_iterations=9)
 
@@ -66,6 +73,8 @@ DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
     ("keep=0", lambda file: file.write_text('{"stop": {}, "save": {"keep": 0}}')),
     ("y='x'", lambda file: file.write_text('{"stop": {}, "save": {"checkpoint_every": "x"}}')),
     ("", lambda file: file.write_text('{"stop": {"iterations": ' + "9" * 5000 + "}}")),
+    ("track=3", lambda file: file.write_text('{"stop": {}, "track": 3}')),
+    ("artifacts=['x']", lambda file: file.write_text('{"stop": {}, "track_artifacts": ["x"]}')),
     ("is nested too deep", lambda file: file.write_text("[" * 200_000)),
     ("more than the", lambda file: file.write_text(" " * 2**21)),
     ("is no file", lambda file: file.mkdir()),

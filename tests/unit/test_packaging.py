@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lowest_versions import lowest_versions
+from trainer.cli.main import make_parser
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("callbacks", "checkpoints", "trainer")
@@ -68,3 +71,34 @@ def test_the_image_copies_what_there_is() -> None:
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert set(PACKAGES) <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_image_starts_what_is_installed_with_extras_that_there_are(
+    project: dict[str, Any],
+) -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", text, flags=re.MULTILINE)
+    assert json.loads(entry) == list(project["scripts"])
+    (extras,) = re.findall(r"^ARG EXTRAS=(.*)$", text, flags=re.MULTILINE)
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+    (base,) = re.findall(r"^FROM python:(\d+\.\d+)", text, flags=re.MULTILINE)
+    assert tuple(map(int, base.split("."))) >= (3, 10)
+    (shown,) = re.findall(r"^#.* local-trainer (train .*)$", text, flags=re.MULTILINE)
+    make_parser().parse_args(shown.split())  # which ends the program if it does not know a word
+    (command,) = re.findall(r"^CMD (.*)$", text, flags=re.MULTILINE)
+    assert json.loads(command) == ["--help"]
+
+
+def test_what_the_image_copies_is_not_left_out() -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    files = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE", *PACKAGES)
+    assert not any(fnmatch(name, pattern.strip("/")) for name in files for pattern in ignored)
+
+
+def test_the_dev_container_is_set_up_by_a_target_of_the_makefile() -> None:
+    file = ROOT / ".devcontainer" / "devcontainer.json"
+    make, target = json.loads(file.read_text(encoding="utf-8"))["postCreateCommand"].split()
+    assert make == "make"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert target.startswith(".venv/")
+    assert f"\n$(VENV)/{target.removeprefix('.venv/')}:" in makefile

@@ -34,6 +34,7 @@ from trainer.cli.output import (
     tell,
 )
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
+from trainer.cli.run_trackers import tracker_service
 from trainer.cli.seeds import SeedRuns
 from trainer.cli.settings_file import (
     SETTINGS_FILE,
@@ -42,7 +43,7 @@ from trainer.cli.settings_file import (
     require_code,
     write_settings,
 )
-from trainer.cli.training_run import TrainingRun, tracker_service
+from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
 from trainer.envs.env_factory import is_import_path

@@ -21,6 +21,7 @@ from typing import Any
 
 from callbacks import CallbackConfigError, CallbackError
 from callbacks.ready_made.metric_values import RETURN
+from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointError, CodeNotAllowedError, listing
 from trainer.cli import checkpoint_commands, commands, report_commands, tuning_commands
 from trainer.cli.commands import replay_episode
@@ -505,6 +506,11 @@ def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> No
         "--track", action="append", default=[], metavar="NAME[:WHERE]",
         help="send results to wandb[:PROJECT], trackio[:PROJECT], mlflow[:URI] or aim[:FOLDER]; "
         "may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--track-artifacts", action="append", default=[], choices=ARTIFACT_KINDS,
+        help="send every checkpoint that is saved, or the videos of the run's VideoRecorders, to "
+        "the trackers, too; may be repeated",
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.result_files import JSONLinesResults, row_of
 from callbacks.ready_made.stopping import StopCriteria
+from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointWriteError
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
@@ -66,25 +67,37 @@ class RunPlan:
         keep: how many of the newest checkpoints stay; None keeps all, as for runs that were not
             started by the command line, or by one that did not write it down.
         track: trackers that get the results, as `--track` names them.
+        track_artifacts: what they get besides, as `--track-artifacts` names it.
     """
 
     stops: StopCriteria = dataclasses.field(default_factory=StopCriteria)
     checkpoint_every: int = _DEFAULT_CHECKPOINT_EVERY
     keep: int | None = None
     track: tuple[str, ...] = ()
+    track_artifacts: tuple[str, ...] = ()
 
     def updated(self, arguments: argparse.Namespace) -> RunPlan:
         """The plan with what is on the command line in its place.
 
         Any stop criterion given replaces all that were given before.
+
+        Raises:
+            ConfigError: something is to be sent to trackers, and there is none.
         """
         stops = _given_stops(arguments)
+        track = tuple(arguments.track) or self.track
+        if arguments.track_artifacts and not track:
+            raise ConfigError(
+                f"--track-artifacts {arguments.track_artifacts[0]} sends something to a tracker, "
+                "and this run has none. Name one: --track mlflow:URI, for example."
+            )
         every, keep = arguments.checkpoint_every, arguments.keep
         return RunPlan(
             stops=self.stops if stops == StopCriteria() else stops,
             checkpoint_every=self.checkpoint_every if every is None else every,
             keep=self.keep if keep is None else keep,
-            track=tuple(arguments.track) or self.track,
+            track=track,
+            track_artifacts=tuple(arguments.track_artifacts) or self.track_artifacts,
         )
 
     def write(self, file: Path) -> None:
@@ -97,6 +110,7 @@ class RunPlan:
             "stop": {name: getattr(self.stops, field) for name, field in STOP_FIELDS.items()},
             "save": {"checkpoint_every": self.checkpoint_every, "keep": self.keep},
             "track": list(self.track),
+            "track_artifacts": list(self.track_artifacts),
         }
         data = (json.dumps(plan, indent=2) + "\n").encode()
         write_whole_file(file, data, overwrite=True)
@@ -125,11 +139,11 @@ def read_plan(file: Path) -> RunPlan:
     if not isinstance(stops, dict) or not isinstance(saving, dict):
         name, part = ("save", saving) if isinstance(stops, dict) else ("stop", stops)
         raise ConfigError(_damaged(file, f'its "{name}" is {part!r:.60}, not an object'))
-    return _checked(file, stops, saving, values.get("track", []))
+    return _checked(file, stops, saving, values)
 
 
 def _checked(
-    file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any], track: Any
+    file: Path, stops: Mapping[str, Any], saving: Mapping[str, Any], values: Mapping[str, Any]
 ) -> RunPlan:
     unknown = [name for name in stops if name not in STOP_FIELDS]
     unknown += [name for name in saving if name not in ("checkpoint_every", "keep")]
@@ -143,14 +157,25 @@ def _checked(
         *count_problems("checkpoint_every", every),
         *count_problems("keep", keep, none="all"),
     ]
+    track, artifacts = values.get("track", []), values.get("track_artifacts", [])
     if not isinstance(track, list) or not all(isinstance(name, str) for name in track):
         problems.append(f"`track={track!r:.60}` is no list of names of trackers")
+    if not isinstance(artifacts, list) or not all(kind in ARTIFACT_KINDS for kind in artifacts):
+        problems.append(
+            f"`track_artifacts={artifacts!r:.60}` is no list of {' and '.join(ARTIFACT_KINDS)}"
+        )
     if problems:
         raise ConfigError(
             f"{file} does not say when to stop and what to keep: {'; '.join(problems)}. Nothing "
             f"was changed. {_ADVICE}"
         )
-    return RunPlan(stops=criteria, checkpoint_every=every, keep=keep, track=tuple(track))
+    return RunPlan(
+        stops=criteria,
+        checkpoint_every=every,
+        keep=keep,
+        track=tuple(track),
+        track_artifacts=tuple(artifacts),
+    )
 
 
 def _content(path: Path) -> bytes:

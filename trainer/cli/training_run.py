@@ -5,31 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress import TrainingProgress
-from callbacks.ready_made.result_files import row_of
 from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
-from callbacks.ready_made.tracker_services import (
-    AimService,
-    MLflowService,
-    TrackerService,
-    TrackioService,
-    WandbService,
-)
-from callbacks.ready_made.trackers import ServiceSender, facts_of
 from trainer.algorithms.algorithm import Algorithm
-from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import RunDirectory, RunPlan
-from trainer.errors import ConfigError
+from trainer.cli.run_trackers import RunTrackers
 from trainer.runtime.signals import CutShort, OrderlyEnd
-
-_PROJECT: Final = "local-trainer"
-TRACKERS: Final = ("wandb", "mlflow", "trackio", "aim")
-"""The services that `--track` names."""
 
 # Together with saving and Python's own end, less than 3 s.
 _FINISHING_S: Final = 1.5
@@ -64,17 +49,7 @@ class TrainingRun:
         self._stops = plan.stops
         self._output = LineOutput()
         self._is_live = is_live
-        self._senders = {
-            name: ServiceSender(tracker_service(name), self._tracker_folder(name) / "run.json")
-            for name in plan.track
-        }
-        self._facts = {
-            name: {
-                **facts_of(algo, self._tracker_folder(name)),
-                "name": directory.path.name,
-            }
-            for name in plan.track
-        }
+        self._trackers = RunTrackers(algo, directory, plan)
         self._end = OrderlyEnd(on_asked=self._tell_asked)
 
     @property
@@ -97,8 +72,7 @@ class TrainingRun:
                 return self._train(progress)
             finally:
                 progress.close()
-                for sender in self._senders.values():
-                    sender.close()
+                self._trackers.close()
                 if self.was_interrupted:
                     self._stop_soon()
 
@@ -113,8 +87,7 @@ class TrainingRun:
 
     def _train(self, progress: TrainingProgress) -> str:
         if self._algo.training_iteration == 0:
-            for sender in self._senders.values():
-                sender.forget()
+            self._trackers.forget()
         last = self._directory.last_result()
         # A run that has ended already makes no further iteration, however often it is resumed.
         reason = None if last is None else self._reason(last)
@@ -128,7 +101,7 @@ class TrainingRun:
                 progress.show(result, elapsed_s=elapsed_s)
                 if not self._has_logger_of_its_own():
                     self._directory.append_result(result)
-                self._track(result)
+                self._trackers.send(result)
                 reason = self._reason(result)
             iteration = self._algo.training_iteration
             if reason is None and self.was_interrupted:
@@ -136,20 +109,10 @@ class TrainingRun:
             is_unsaved = iteration > saved_at or not has_checkpoint
             is_due = iteration - saved_at >= self._plan.checkpoint_every
             if is_due or (is_unsaved and reason is not None):
-                self._directory.save_checkpoint(self._algo, keep=self._plan.keep)
+                path = self._directory.save_checkpoint(self._algo, keep=self._plan.keep)
+                self._trackers.send_checkpoint(path)
                 saved_at, has_checkpoint = iteration, True
         return reason
-
-    def _tracker_folder(self, name: str) -> Path:
-        return self._directory.path / "trackers" / name.partition(":")[0]
-
-    def _track(self, result: Mapping[str, Any]) -> None:
-        """Hands a result to the trackers; `results.jsonl` has what they do not get."""
-        if not self._senders:
-            return
-        row = row_of(result)
-        for name, sender in self._senders.items():
-            sender.send(row, self._facts[name], self._directory.results())
 
     def _has_logger_of_its_own(self) -> bool:
         """Whether a callback of the run writes the same rows to the same file."""
@@ -175,25 +138,6 @@ class TrainingRun:
 
     def _reason(self, result: Mapping[str, Any]) -> str | None:
         return self._stops.reason(result, value=number_at(result, self._stops.metric))
-
-
-def tracker_service(name: str) -> TrackerService:
-    """The service that `--track` names, such as `wandb`, `wandb:project` or `mlflow:mlruns`.
-
-    Raises:
-        ConfigError: its package is not installed, or there is no such service.
-    """
-    service, _, place = name.partition(":")
-    with missing_extras_told():
-        if service == "mlflow":
-            return MLflowService(place or None)
-        if service == "wandb":
-            return WandbService(place or _PROJECT)
-        if service == "trackio":
-            return TrackioService(place or _PROJECT)
-        if service == "aim":
-            return AimService(place or None)
-    raise ConfigError(f"There is no tracker {service!r}. There are: {', '.join(TRACKERS)}.")
 
 
 def _why_stopped(iteration: int, *, was_finished: bool) -> str:

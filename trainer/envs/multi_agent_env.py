@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gymnasium
 
@@ -56,6 +56,15 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
     agents: Sequence[AgentId]
     observation_spaces: Mapping[AgentId, gymnasium.Space[Any]]
     action_spaces: Mapping[AgentId, gymnasium.Space[Any]]
+
+    if TYPE_CHECKING:
+
+        def step(self, actions: Any, /) -> Any:  # type: ignore[override]
+            """Steps the env: see above.
+
+            For type checkers alone: a subclass may call the actions as it likes, and answers with
+            dicts, which `gymnasium.Env` does not.
+            """
 
     @property
     def num_agents(self) -> int:

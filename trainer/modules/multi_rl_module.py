@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast, overload
 
 import gymnasium as gym
 
@@ -343,6 +343,10 @@ class MultiRLModuleSpec:
             given["inference_only"] = self.inference_only
         return replace(spec, **given)
 
+    @overload
+    def build(self, module_id: None = None, *, root_seed: int | None = None) -> MultiRLModule: ...
+    @overload
+    def build(self, module_id: ModuleId, *, root_seed: int | None = None) -> RLModule: ...
     def build(
         self, module_id: ModuleId | None = None, *, root_seed: int | None = None
     ) -> MultiRLModule | RLModule:

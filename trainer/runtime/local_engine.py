@@ -469,16 +469,25 @@ class LocalPlace:
 def _shut_down(executor: ProcessPoolExecutor) -> None:
     """Waits for the executor's thread, which alone may collect the exit code.
 
-    It waits for the fork server, which tells the end of the process.
+    It waits for the fork server, which tells the end of the process. Since Python 3.12 it holds the
+    executor's lock meanwhile, which `shutdown` wants: so that is called on a thread of its own, and
+    this one is free to see that the fork server does not answer.
     """
     thread = getattr(executor, "_executor_manager_thread", None)
-    executor.shutdown(wait=thread is None, cancel_futures=True)
-    if thread is None or thread.ident is None:
-        return  # there is no such thread, or it was never started: there is nothing to end
+    if thread is None or thread.ident is None:  # none, or never started: there is nothing to end
+        executor.shutdown(wait=thread is None, cancel_futures=True)
+        return
+    shut = functools.partial(executor.shutdown, wait=False, cancel_futures=True)
+    shutting = threading.Thread(target=shut, name="shuts an executor down", daemon=True)
+    try:
+        shutting.start()
+    except RuntimeError:  # the interpreter is ending; it starts no threads then
+        shut()
     watch = ForkServerWatch()
-    while thread.is_alive():
-        thread.join(LOOK_EVERY_S)
-        watch.look()
+    for waited_for in (thread, shutting):
+        while waited_for.is_alive():
+            waited_for.join(LOOK_EVERY_S)
+            watch.look()
 
 
 class _NotStartedError(BrokenProcessPool):

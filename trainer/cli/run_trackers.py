@@ -1,0 +1,131 @@
+"""The trackers of a run of the command line: what `--track` and `--track-artifacts` name.
+
+Nothing here delays training: rows, checkpoints and videos wait in queues of limited length, see
+`callbacks.ready_made.trackers`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from callbacks.ready_made.recorders import VideoRecorder
+from callbacks.ready_made.result_files import row_of
+from callbacks.ready_made.result_loggers import objects_beside
+from callbacks.ready_made.tracker_services import (
+    AimService,
+    Artifact,
+    MLflowService,
+    TrackerService,
+    TrackioService,
+    WandbService,
+)
+from callbacks.ready_made.trackers import (
+    ServiceSender,
+    checkpoint_artifact,
+    facts_of,
+    video_artifacts,
+)
+from trainer.algorithms.algorithm import Algorithm
+from trainer.cli.output import missing_extras_told
+from trainer.cli.run_directory import RunDirectory, RunPlan
+from trainer.errors import ConfigError
+
+_LOGGER = logging.getLogger(__name__)
+_PROJECT: Final = "local-trainer"
+TRACKERS: Final = ("wandb", "mlflow", "trackio", "aim")
+"""The services that `--track` names."""
+
+
+class RunTrackers:
+    """Hands results, and by choice checkpoints and videos, to the services of a run.
+
+        trackers = RunTrackers(algo, directory, plan)
+        trackers.forget()                 # only if the run begins anew
+        trackers.send(result)             # per iteration
+        trackers.send_checkpoint(path)    # when one was saved
+        trackers.close()
+
+    Args:
+        algo: what is trained.
+        directory: of the run; `trackers/NAME/run.json` in it says with which run to go on.
+        plan: which services, and what they are sent besides numbers.
+    """
+
+    def __init__(self, algo: Algorithm, directory: RunDirectory, plan: RunPlan) -> None:
+        self._directory = directory
+        folders = {name: self._folder(name) for name in plan.track}
+        self._senders = {
+            name: ServiceSender(tracker_service(name), folder / "run.json")
+            for name, folder in folders.items()
+        }
+        self._facts = {
+            name: {**facts_of(algo, folder), "name": directory.path.name}
+            for name, folder in folders.items()
+        }
+        self._kinds = plan.track_artifacts
+        recorders = objects_beside(algo, VideoRecorder) if "videos" in self._kinds else []
+        if "videos" in self._kinds and not recorders:
+            _LOGGER.warning(
+                "--track-artifacts videos: the run has no VideoRecorder among its callbacks, so "
+                "there will be no videos to send. Give one: --callbacks my_callbacks:Films, a "
+                "class that calls VideoRecorder's __init__ with a directory."
+            )
+        self._video_folders = [recorder.directory for recorder in recorders]
+        self._seen_videos: set[Path] = set()
+
+    def _folder(self, name: str) -> Path:
+        return self._directory.path / "trackers" / name.partition(":")[0]
+
+    def forget(self) -> None:
+        """Begins new runs of the services; videos that lie there are of an earlier run."""
+        for sender in self._senders.values():
+            sender.forget()
+        self._seen_videos = {artifact.path for artifact in video_artifacts(self._video_folders)}
+
+    def send(self, result: Mapping[str, Any]) -> None:
+        """Hands a result over, with the new videos; `results.jsonl` has what is not sent."""
+        if not self._senders:
+            return
+        row = row_of(result)
+        for name, sender in self._senders.items():
+            sender.send(row, self._facts[name], self._directory.results())
+        for artifact in video_artifacts(self._video_folders):
+            if artifact.path not in self._seen_videos:
+                self._seen_videos.add(artifact.path)
+                self._send_artifact(artifact)
+
+    def send_checkpoint(self, path: Path) -> None:
+        """Hands a checkpoint over, if checkpoints are to be sent."""
+        if "checkpoints" in self._kinds:
+            self._send_artifact(checkpoint_artifact(path))
+
+    def _send_artifact(self, artifact: Artifact) -> None:
+        for sender in self._senders.values():
+            sender.send_artifact(artifact)
+
+    def close(self) -> None:
+        """Has the runs of the services ended when all was sent."""
+        for sender in self._senders.values():
+            sender.close()
+
+
+def tracker_service(name: str) -> TrackerService:
+    """The service that `--track` names, such as `wandb`, `wandb:project` or `mlflow:mlruns`.
+
+    Raises:
+        ConfigError: its package is not installed, or there is no such service.
+    """
+    service, _, place = name.partition(":")
+    with missing_extras_told():
+        if service == "mlflow":
+            return MLflowService(place or None)
+        if service == "wandb":
+            return WandbService(place or _PROJECT)
+        if service == "trackio":
+            return TrackioService(place or _PROJECT)
+        if service == "aim":
+            return AimService(place or None)
+    raise ConfigError(f"There is no tracker {service!r}. There are: {', '.join(TRACKERS)}.")
