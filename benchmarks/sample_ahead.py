@@ -2,8 +2,10 @@
 
 The share of the ideal: an env waits 5 ms in every step, always, or on average with waits that are
 exponentially distributed. The ideal is an iteration that takes as long as the waits of the runner
-that waits longest in it: no trainer whose updates need a whole sample is faster. Measured are whole
-iterations of PPO, with and without `sample_ahead` in turn.
+that waits longest in it: no trainer whose updates need a whole sample is faster. Waits are taken as
+the clock measures them, as `time.sleep(0.005)` takes 5.06 to 5.25 ms: a bare loop that does no more
+than step the env would reach 0.95 to 0.99 of the waits that were asked for. The share of these is
+printed, too. Measured are whole iterations of PPO, with and without `sample_ahead` in turn.
 
 Learning: env steps to a mean return of 450 on CartPole-v1, with the settings of `learning`.
 """
@@ -28,27 +30,35 @@ SEEDS = range(9)
 
 
 class Waits(SlowEnv):
-    """Waits 5 ms in every step, or so long on average; adds up what it has waited."""
+    """Waits 5 ms in every step, or so long on average.
+
+    Attributes:
+        waited_s: seconds that it has waited by the clock.
+        asked_s: seconds that it wanted to wait.
+    """
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
         self._is_exponential = config["is_exponential"]
         self._rng = np.random.default_rng([7, config.worker_index])
-        self.waited_s = 0.0
+        self.waited_s = self.asked_s = 0.0
 
     def wait(self) -> None:
         seconds = self._rng.exponential(STEP_S) if self._is_exponential else STEP_S
-        self.waited_s += seconds
+        self.asked_s += seconds
+        started_at = time.perf_counter()
         time.sleep(seconds)
+        self.waited_s += time.perf_counter() - started_at
 
 
 class TellWaits(RLlibCallback):
     """Logs how long each runner's env waited in each sample; the longest counts."""
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, **_: Any) -> None:
-        waited_s, env = 0.0, env_runner.env.envs[0].unwrapped
-        waited_s, env.waited_s = env.waited_s, 0.0
-        metrics_logger.log_value("waited_s", waited_s, reduce="max", clear_on_reduce=True)
+        env = env_runner.env.envs[0].unwrapped
+        for name in ("waited_s", "asked_s"):
+            metrics_logger.log_value(name, getattr(env, name), reduce="max", clear_on_reduce=True)
+            setattr(env, name, 0.0)
 
 
 def slow_config(num_runners: int, *, is_exponential: bool, is_ahead: bool) -> PPOConfig:
@@ -73,8 +83,8 @@ def built(num_runners: int, *, is_exponential: bool, is_ahead: bool) -> Iterator
         yield algo
 
 
-def share(algo: Algorithm, num_iterations: int = 3) -> float:
-    """Of the ideal throughput, over some iterations.
+def share(algo: Algorithm, num_iterations: int = 3, *, of: str = "waited_s") -> float:
+    """Of the ideal throughput, over some iterations; `of` says which waits are the ideal.
 
     With samples ahead, none may be under way while the other algorithm is measured: the first
     iteration of each measurement takes the one that waited, and does not count.
@@ -82,7 +92,7 @@ def share(algo: Algorithm, num_iterations: int = 3) -> float:
     algo.train()
     started_at, ideal_s = time.perf_counter(), 0.0
     for _ in range(num_iterations):
-        ideal_s += algo.train()["env_runners"]["waited_s"]
+        ideal_s += algo.train()["env_runners"][of]
     return ideal_s / (time.perf_counter() - started_at)
 
 
@@ -104,8 +114,10 @@ def slow_shares(repeats: int = 5) -> None:
                     unit="of the ideal",
                     repeats=repeats,
                 )
+                asked = Figure([share(plain, of="asked_s") for _ in range(2)], "of the ideal")
             report(f"5 ms, {kind}, {num_runners} runners", one, target="≥ 0.93")
             report("  the same with sample_ahead", other, target="≥ 0.97")
+            report("  of the waits asked for", asked)
 
 
 def effect_on_learning() -> None:

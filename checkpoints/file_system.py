@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import itertools
 import os
 import queue
 import stat
@@ -105,6 +106,18 @@ def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[
         raise
     if must_sync:
         files.sync_directory(target.parent)
+
+
+def numbered_beside(path: Path, ending: str, *, first: int = 1) -> Path:
+    """Return the first of `<path><ending>1`, `<path><ending>2` and so on that does not exist.
+
+    Args:
+        path: a file or directory.
+        ending: what stands between its name and the number.
+        first: the number to begin with.
+    """
+    paths = (path.with_name(f"{path.name}{ending}{n}") for n in itertools.count(first))
+    return next(found for found in paths if not os.path.lexists(found))
 
 
 # ---- locks

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import itertools
 import logging
 import os
 import platform
@@ -38,6 +37,7 @@ from checkpoints.errors import (
 from checkpoints.file_system import (
     NoLocksError,
     lock_file,
+    numbered_beside,
     read_regular_file,
     regular_file_size,
     unlock_file,
@@ -175,8 +175,7 @@ def leftover_path(target: Path, role: Role) -> Path:
 
 def damaged_path(target: Path) -> Path:
     """Return a free name beside `target` for what is damaged there and has to make room."""
-    paths = (target.with_name(f"{target.name}-damaged-{number}") for number in itertools.count(1))
-    return next(path for path in paths if not os.path.lexists(path))
+    return numbered_beside(target, "-damaged-")
 
 
 def is_damaged_name(name: str) -> bool:

@@ -242,7 +242,11 @@ class NoiseStream:
         sequence = np.random.SeedSequence(root_seed, spawn_key=place)
         key = sequence.generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=int(key[0]) | int(key[1]) << 64)
-        self._template: Any = self._bits.state
+        state: Any = self._bits.state
+        # Lists instead of arrays: setting the state takes 0.3 µs instead of 1.1.
+        self._counter = [0, 0, 0, 0]
+        parts = {"counter": self._counter, "key": state["state"]["key"].tolist()}
+        self._template: Any = {**state, "state": parts, "buffer": state["buffer"].tolist()}
         self._generator = np.random.Generator(self._bits)
         self._draw = NOISE_DRAWS[kind]
         self._width = width
@@ -255,9 +259,8 @@ class NoiseStream:
             stream: the env slot (training) or the number of the evaluation, in [0, 2**64).
             number: the number of the episode within the stream, in [0, 2**64).
         """
-        counter = self._template["state"]["counter"]
         # The two low words count the numbers drawn, so episodes can never run into each other.
-        counter[:] = (0, 0, number, stream)
+        self._counter[2], self._counter[3] = number, stream
         self._bits.state = self._template
         self._block: Array = _NO_ROWS
         self._left: Any = iter(_NO_ROWS)

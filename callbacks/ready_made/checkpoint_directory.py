@@ -7,7 +7,6 @@ named as this file names them are ever counted or removed: what a user saves bes
 from __future__ import annotations
 
 import gc
-import itertools
 import logging
 import weakref
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from checkpoints import (
 )
 from checkpoints.code import moved_path
 from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
+from checkpoints.file_system import numbered_beside
 from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
 
 # ---- directory claims
@@ -244,9 +244,7 @@ class CheckpointDirectory:
         later = [found for found in self.find() if found.manifest.training_iteration > iteration]
         if not later:
             return None
-        numbers = itertools.count(1)
-        names = (f"{self.path.name}-set-aside-{number}" for number in numbers)
-        aside = next(path for name in names if not (path := self.path.with_name(name)).exists())
+        aside = numbered_beside(self.path, "-set-aside-")
         aside.mkdir()
         for found in later:
             found.path.rename(aside / found.path.name)

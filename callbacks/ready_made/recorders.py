@@ -357,7 +357,21 @@ def _stacked(name: str, rows: Any) -> Array:
 # ---- episode recorder
 
 
-class EpisodeRecorder(RLlibCallback):
+class _Recorder(RLlibCallback):
+    """A callback whose state are the files it has written."""
+
+    _files: RecordingFiles
+
+    def get_state(self) -> dict[str, Any]:
+        """The names of the files that count for `max_episodes`, oldest first."""
+        return {"names": list(self._files.names)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on counting files; where and what to record stays as it was given."""
+        self._files.take_names(state["names"])
+
+
+class EpisodeRecorder(_Recorder):
     """Writes observations, actions and rewards of whole episodes, one `.npz` file per episode.
 
         config.callbacks([EpisodeRecorder("recordings", every=10, evaluation=False)])
@@ -434,14 +448,6 @@ class EpisodeRecorder(RLlibCallback):
         name = f"{recording_name(episode, env_runner)}.npz"
         self._files.write(name, write, metrics_logger)
 
-    def get_state(self) -> dict[str, Any]:
-        """The names of the files that count for `max_episodes`, oldest first."""
-        return {"names": list(self._files.names)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on counting files; where and what to record stays as it was given."""
-        self._files.take_names(state["names"])
-
 
 def _problems(chosen: object, columns: object) -> list[str]:
     problems = []
@@ -483,7 +489,7 @@ class _Recording:
     frames: list[Frame] = field(default_factory=list)
 
 
-class VideoRecorder(RLlibCallback):
+class VideoRecorder(_Recorder):
     """Writes a video of each chosen episode, one `.mp4` file per episode.
 
         config.callbacks([VideoRecorder("videos")])
@@ -612,14 +618,6 @@ class VideoRecorder(RLlibCallback):
         # The encoder is a program of its own and may fail in many ways, none of which is worth a
         # training run.
         self._files.write(f"{name}.mp4", write, metrics_logger, harmless=(Exception,))
-
-    def get_state(self) -> dict[str, Any]:
-        """The names of the files that count for `max_episodes`, oldest first."""
-        return {"names": list(self._files.names)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on counting files; where and what to record stays as it was given."""
-        self._files.take_names(state["names"])
 
     def _add_frame(self, recording: _Recording, env: VectorEnvView, env_index: int) -> None:
         if self._max_frames is not None and len(recording.frames) >= self._max_frames:

@@ -23,7 +23,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints.code import moved_path
-from checkpoints.file_system import replacing
+from checkpoints.file_system import numbered_beside, replacing
 from checkpoints.trees import named_leaves
 
 # ---- line file
@@ -220,7 +220,7 @@ class LineFile:
         """Gives the file another name if it holds this iteration of a run that began earlier."""
         if self.look() < iteration:
             return
-        aside = free_name(self.path)
+        aside = numbered_beside(self.path, ".")
         self.path.rename(aside)
         self._last_iteration = None
         _LOGGER.warning(
@@ -263,7 +263,9 @@ class LineFile:
             )
             return
         # Not the usual torn line: it may be another file altogether, so nothing of it gets lost.
-        kept = free_name(self.path, "damaged")
+        kept = self.path.with_name(f"{self.path.name}.damaged")
+        if os.path.lexists(kept):
+            kept = numbered_beside(kept, ".")
         shutil.copy2(self.path, kept)
         _LOGGER.warning(
             "%s is damaged: %d of its %d lines cannot be read and are left out. The other lines "
@@ -278,17 +280,6 @@ class LineFile:
 def is_file_or_pipe(path: Path) -> bool:
     """Whether what is there has an end; a device such as `/dev/full` can be read for ever."""
     return path.is_file() or path.is_fifo()
-
-
-def free_name(path: Path, word: str = "") -> Path:
-    """The first of `<name>.1`, `<name>.2`, … (or `<name>.word`, `<name>.word.1`, …) not taken."""
-    first = path.with_name(f"{path.name}.{word or 1}")
-    number = 1 if word else 2
-    found = first
-    while found.exists():
-        found = path.with_name(f"{path.name}.{word}.{number}" if word else f"{path.name}.{number}")
-        number += 1
-    return found
 
 
 # ---- result values
@@ -682,7 +673,7 @@ class TensorBoardResults:
         older = sorted(self.path.glob(_PATTERN))
         if iteration_of(row) > 1 or not older:
             return  # a run that begins later goes on with another one
-        aside = free_name(self.path)
+        aside = numbered_beside(self.path, ".")
         aside.mkdir()
         for file in older:
             file.rename(aside / file.name)

@@ -68,6 +68,7 @@ WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "trainer/env_runners/column_recording.py",
             "trainer/env_runners/vector_player.py",
             "trainer/envs/native_vector_env.py",
+            "trainer/episodes/episode_block.py",
             "trainer/episodes/fragment.py",
         ),
         "connector pieces of users": ("trainer/connectors/pieces.py",),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from checkpoints import CheckpointCorruptError, encode
+from tests import command_line
 from trainer import ConfigError, PPOConfig, RunnerLostError
 from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError, RestlessEnv
 
@@ -205,8 +206,7 @@ def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path)
     with made.build_algo() as algo, pytest.raises(InjectedFaultError):
         algo.train()
     (file,) = tmp_path.glob("*.crash")
-    without = run(tmp_path, file.name)
-    assert without.returncode == 1
+    without = command_line.run("replay-episode", file.name, folder=tmp_path, code=1)
     assert "holds code, which is not in the file: env" in without.stderr
     assert "--env package.module.MyEnv" in without.stderr
     for code in (

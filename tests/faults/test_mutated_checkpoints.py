@@ -212,7 +212,7 @@ def samples(few: int, many: int) -> list[Any]:
     return [(0, few), *[pytest.param(*sample, marks=pytest.mark.slow) for sample in slow]]
 
 
-@pytest.mark.parametrize(("seed", "num_mutants"), samples(1_200, 12_000))
+@pytest.mark.parametrize(("seed", "num_mutants"), samples(400, 12_000))
 def test_damage_is_refused_or_changes_nothing(
     seed: int, num_mutants: int, campaign: Campaign
 ) -> None:
@@ -228,7 +228,7 @@ def test_damage_is_refused_or_changes_nothing(
     assert not campaign.marker.exists(), "no code was run"
 
 
-@pytest.mark.parametrize(("seed", "num_mutants"), samples(400, 8_000))
+@pytest.mark.parametrize(("seed", "num_mutants"), samples(150, 8_000))
 def test_forgeries_run_no_code_and_take_no_more_memory_than_their_size(
     seed: int, num_mutants: int, campaign: Campaign
 ) -> None:

@@ -338,8 +338,8 @@ def outcome(config: AlgorithmConfig, settings: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("algorithm", "every"),
     [
-        ("PPO", 25),
-        ("DQN", 25),
+        ("PPO", 75),
+        ("DQN", 75),
         pytest.param("PPO", 1, marks=pytest.mark.slow),
         pytest.param("DQN", 1, marks=pytest.mark.slow),
     ],

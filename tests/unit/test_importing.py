@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 
@@ -49,3 +50,17 @@ def test_what_was_made_in_the_block_is_old_afterwards() -> None:
         young = gc.get_objects(generation=0)
     assert any(each is kept for each in young)
     assert not any(each is kept for each in gc.get_objects(generation=0))
+
+
+@pytest.mark.parametrize(("program", "stays"), [("bin/local-trainer", True), ("script.py", False)])
+def test_programs_of_the_command_line_keep_what_they_imported_out_of_collections(
+    program: str, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.unfreeze()  # what a test before this one may have left
+    monkeypatch.setattr(sys, "argv", [program])
+    try:
+        with collections_paused():
+            pass
+        assert (gc.get_freeze_count() > 0) == stays
+    finally:
+        gc.unfreeze()

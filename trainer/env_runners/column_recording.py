@@ -7,7 +7,7 @@ filled block by block. Who plays and when is decided in `vector_player`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.envs.native_vector_env import VectorStep
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP
-from trainer.episodes.fragment import Fragment, Place
+from trainer.episodes.fragment import Fragment, FragmentEpisode, Place
 from trainer.types import Array
 
 
@@ -28,22 +28,26 @@ class UnseenEpisode(NamedTuple):
         number: of the episode in its slot.
         ends: whether it is terminated, truncated.
         elapsed_s: seconds it took.
+        head: what there was of it when the recording began; None if it began within it.
     """
 
     place: Place
     number: int
     ends: tuple[bool, bool]
     elapsed_s: float
+    head: SingleAgentEpisode | None
 
 
 class ColumnRecording:
     """Rows of a fragment, and where in it the slots' running episodes began.
 
-    Life: `go_on` or `begin` for each slot that plays; per vector step `observations`, `noise` and
-    `write`; `end` for each slot whose episode is over; `settle` for those that still run.
+    Life: `go_on`, `carry` or `begin` for each slot that plays; per vector step `observations`,
+    `noise` and `write`; `end` for each slot whose episode is over; `settle` for those that run.
 
     Attributes:
         fragment: what is recorded.
+        heads: by slot: the chunk so far of a running episode that is no object meanwhile; None
+            where there is no such episode.
         row: of the step to come.
         is_running: whose steps are recorded, bool [S].
         num_running: how many these are.
@@ -75,6 +79,7 @@ class ColumnRecording:
         self.is_running: Array = np.zeros(count, np.bool_)
         self.num_running = 0
         self.unseen: list[UnseenEpisode] = []
+        self.heads: list[SingleAgentEpisode | None] = [None] * count
         self._begun_at_s = [0.0] * count
         self._slots = slots
         self._first, self._begin = [0] * count, [0] * count
@@ -82,6 +87,7 @@ class ColumnRecording:
         self._noise_from, self._noise_until = [0] * count, [-1] * count
         self._noise_ends: dict[int, list[int]] = {}
         self._carried: list[tuple[int, int, SingleAgentEpisode]] = []
+        self._tails: list[Fragment] = []
 
     # ---- who plays
 
@@ -97,6 +103,27 @@ class ColumnRecording:
                 fragment.infos[index, place] = info
         if carried:
             self._carried.append((index, first, episode))
+
+    def carry(self, slot: EnvSlot, head: SingleAgentEpisode, *, now_s: float) -> None:
+        """Goes on with an episode that is no object meanwhile.
+
+        Args:
+            slot: whose it is.
+            head: its chunk so far, without a step.
+            now_s: when.
+        """
+        index = slot.index
+        self.heads[index], self._begun_at_s[index] = head, now_s
+        tail = head.fragment if isinstance(head, FragmentEpisode) else None
+        if not isinstance(head, FragmentEpisode) or not isinstance(tail, Fragment):
+            self.go_on(slot, head)
+            return
+        # What was cut together is taken over together.
+        place = head.place
+        if not any(tail is known for known in self._tails):
+            self._tails.append(tail)
+            self.fragment.write_tail(self.row, tail)
+        self._plays(slot, first=self.row + place.first - place.stop, begin=self.row)
 
     def begin(self, slot: EnvSlot, *, now_s: float) -> None:
         """Begins an episode with what the sub-env shows at this row."""
@@ -150,6 +177,9 @@ class ColumnRecording:
         fragment, row = self.fragment, self.row
         if fragment.actions is None:
             fragment.open_actions(actions, dict(outputs))
+            for tail in self._tails:
+                fragment.write_tail_actions(row, tail)
+            self._tails = []
             for index, first, episode in self._carried:
                 fragment.write_carried(index, first, episode)
             self._carried = []
@@ -192,14 +222,21 @@ class ColumnRecording:
 
     def end_unseen(self, slot: EnvSlot, ends: tuple[bool, bool], *, now_s: float) -> None:
         """Ends an episode that is no object yet; `ends` are its last flags."""
-        elapsed_s = now_s - self._begun_at_s[slot.index]
-        ended = UnseenEpisode(self.end(slot), slot.episode_number, ends, elapsed_s)
+        ended = self._unseen(slot, self.end(slot), ends, now_s)
+        self.heads[slot.index] = None
         self.unseen.append(ended)
 
     def running_unseen(self, slot: EnvSlot, place: Place, *, now_s: float) -> UnseenEpisode:
         """An episode that is no object yet and runs on."""
-        elapsed_s = now_s - self._begun_at_s[slot.index]
-        return UnseenEpisode(place, slot.episode_number, (False, False), elapsed_s)
+        return self._unseen(slot, place, (False, False), now_s)
+
+    def _unseen(
+        self, slot: EnvSlot, place: Place, ends: tuple[bool, bool], now_s: float
+    ) -> UnseenEpisode:
+        head, elapsed_s = self.heads[slot.index], now_s - self._begun_at_s[slot.index]
+        if head is not None:
+            elapsed_s += head.get_duration_s()
+        return UnseenEpisode(place, slot.episode_number, ends, elapsed_s, head)
 
     def settle(self, slot: EnvSlot) -> Place:
         """Writes noise position and observation of a running slot back, not its episode.
@@ -214,6 +251,15 @@ class ColumnRecording:
 
     def _place(self, index: int) -> Place:
         return Place(index, self._first[index], self._begin[index], self.row)
+
+    def tail(self, lookback: int, *, but: Collection[str]) -> Fragment:
+        """The last rows and what the sub-envs show now, in memory of their own.
+
+        Args:
+            lookback: how many rows, as far as there are any.
+            but: outputs that are left out.
+        """
+        return self.fragment.tail(self.row, min(lookback, self.row), but=but)
 
     def add_logp(self, compute: Callable[[Array, Array], Array]) -> None:
         """Adds the log-likelihoods of all recorded steps, look-back included, to the outputs."""

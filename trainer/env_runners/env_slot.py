@@ -682,14 +682,17 @@ class EnvSlot:
             chunk: as it will be handed out.
             keep_chunk: `on_episode_end` will want to see it.
         """
-        actions = self._played_in(chunk)
+        self.remember_actions(self._played_in(chunk))
         self._actions_apart = []
-        self._new_actions.append(actions)
-        if self._old_actions is not None:
-            self._old_actions.append(actions)
         if keep_chunk:
             self.earlier_chunks.append(chunk)
             self._new_chunks.append(chunk)
+
+    def remember_actions(self, actions: Any) -> None:
+        """Keeps the actions of a chunk that was cut, a batch in memory of its own."""
+        self._new_actions.append(actions)
+        if self._old_actions is not None:
+            self._old_actions.append(actions)
 
     def follow(self, chunk: SingleAgentEpisode) -> None:
         """Takes over that rewards of the chunk before the running one were rewritten."""

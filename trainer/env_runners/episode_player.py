@@ -323,6 +323,7 @@ class EpisodePlayer(abc.ABC):
         spec = runner.spec
         self.num_env_steps, self.resetting_s = 0, 0.0
         self._runner, self._spec = runner, spec
+        self._role_name = spec.role.name.lower()
         self._signals = signals
         self.actions = self._make_actions()
         self.slots = [self._make_slot(index, env) for index, env in enumerate(runner.env.envs)]
@@ -590,7 +591,7 @@ class EpisodePlayer(abc.ABC):
         else:
             index = training_index(stream, number, spec.num_slots)
         seed = self._seeds.seed(spec.role, index)
-        id_ = f"{spec.role.name.lower()}-{stream}-{number}"
+        id_ = f"{self._role_name}-{stream}-{number}"
         slot.begin(self._make_episode(slot, id_, index), seed)
         self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)

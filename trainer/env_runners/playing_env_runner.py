@@ -49,7 +49,7 @@ from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.engine import Signals
-from trainer.runtime.threads import sparing_old_objects
+from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
 from trainer.types import AgentId, ModuleId, State
 
 _LONG: Final = 256
@@ -364,7 +364,9 @@ class PlayingEnvRunner(EnvRunner):
         return tuple(slot.take_position() for slot in self._player.slots)
 
     def _play(self, request: SampleRequest) -> list[Any]:
-        with at_work(self):
+        # One BLAS thread, also when users call `sample`: a check of large columns would wake
+        # others, which cost more than they compute.
+        with at_work(self), single_threaded_blas():
             return self._play_at_work(request)
 
     def _play_at_work(self, request: SampleRequest) -> list[Any]:

@@ -18,8 +18,11 @@ from trainer.env_runners.trajectories import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import to_numpy_together
+from trainer.episodes.episode_state import is_bare, weak_player
 from trainer.episodes.nested import copied, copied_info
+from trainer.episodes.single_agent_episode import episode_to_play
 from trainer.metrics import EpisodeRecord
+from trainer.metrics.statistic import rounded_sum
 from trainer.modules import ByModule
 from trainer.runtime.engine import Signals
 from trainer.types import DEFAULT_AGENT_ID, ModuleId
@@ -35,6 +38,7 @@ class SingleAgentPlayer(EpisodePlayer):
         """Prepares the slots; see `EpisodePlayer`."""
         super().__init__(runner, signals=signals)
         self._acting = self.actions.acting
+        self._as_player = weak_player(runner)
         self._must_check_reset = runner.spec.checks_env
 
     def _make_actions(self) -> ActionSource:
@@ -86,13 +90,13 @@ class SingleAgentPlayer(EpisodePlayer):
     def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> SingleAgentEpisode:
         del index
         env = self._runner.env
-        episode = SingleAgentEpisode(
-            id_=id_,
+        return episode_to_play(
+            id_,
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
+            player=self._as_player,
+            env_id=slot.index,
         )
-        episode.note_player(self._runner, slot.index)
-        return episode
 
     def _take_reset(self, slot: EnvSlot, episode: SingleAgentEpisode, answer: Any) -> None:
         name = self._spec.env_factory.name
@@ -100,6 +104,11 @@ class SingleAgentPlayer(EpisodePlayer):
             check_reset(answer, self._runner.env.single_observation_space, name=name)
             self._must_check_reset = False
         observation, infos = parts_of_reset(answer, slot, name=name)
+        if not self._events.listens_to_begins:
+            slot.observation = copied(observation)
+            infos = copied_info(infos) if infos else {}
+            slot.record = episode.begun(slot.observation, infos, self.actions.outputs)
+            return
         slot.observation = copied(observation)
         # Another copy: listeners may write into what is recorded.
         episode.add_env_reset(copied(observation), copied_info(infos))
@@ -116,6 +125,14 @@ class SingleAgentPlayer(EpisodePlayer):
             to_numpy_together(episodes)
 
     def _record_of(self, episode: SingleAgentEpisode) -> EpisodeRecord:
+        if is_bare(episode):
+            return EpisodeRecord.of_plain(
+                episode.id_,
+                episode_return=rounded_sum([*episode.earlier_return, *episode.rewards_list()]),
+                length=episode.t,
+                duration_s=episode.stopwatch.elapsed_s,
+                module_id=self._spec.module_specs.only_id,
+            )
         return EpisodeRecord.from_episode(episode, module_id=self._spec.module_specs.only_id)
 
     # ---- the loop over env steps

@@ -37,10 +37,10 @@ from trainer.envs.env_checks import check_step
 from trainer.envs.native_vector_env import NativeVectorEnv, VectorStep
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_LOGP
-from trainer.episodes.episode_state import weak_player
-from trainer.episodes.fragment import FragmentEpisode, own_memory
+from trainer.episodes.episode_state import is_bare
+from trainer.episodes.fragment import Fragment, FragmentEpisode, Place, own_memory
 from trainer.metrics import EpisodeRecord
-from trainer.metrics.statistic import rounded_sum
+from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role, evaluation_index, training_index
 
@@ -66,8 +66,6 @@ class VectorPlayer(SingleAgentPlayer):
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots; see `EpisodePlayer`."""
         super().__init__(runner, signals=signals)
-        self._role_name = runner.spec.role.name.lower()
-        self._as_player = weak_player(runner)
         why_not = self._why_not_as_columns()
         self._records_columns = not why_not
         if why_not and self._spec.worker_index <= 1 and not self._spec.in_evaluation:
@@ -288,8 +286,12 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _new_recording(self) -> ColumnRecording:
         """Begins where the slots stand, with the episodes of those sub-envs that are fresh."""
+        carried: set[int] = set()
+        hears_nothing = not (self._events.listens_to_begins or self._events.listens_to_ends)
         for slot in self.slots:
-            if slot.episode is not None:
+            if slot.episode is not None and hears_nothing and is_plain(slot.episode):
+                carried.add(slot.index)
+            elif slot.episode is not None:
                 self._go_on(slot, slot.episode)
             elif self._whole.is_fresh(slot.index):
                 self._start_episode(slot)
@@ -299,12 +301,17 @@ class VectorPlayer(SingleAgentPlayer):
         recording = ColumnRecording(
             self.slots,
             self._whole.observations,
-            num_carried=max((episode.rewards.total for _, episode in playing), default=0),
+            num_carried=max((num_carried(episode) for _, episode in playing), default=0),
             num_rows=int(num_rows * _ROOM_FOR_RESETS) + 2,
             noise_width=source.noise_width,
         )
+        now_s = time.perf_counter()
         for slot, episode in playing:
-            recording.go_on(slot, episode)
+            if slot.index in carried:
+                recording.carry(slot, episode, now_s=now_s)
+                slot.episode = None
+            else:
+                recording.go_on(slot, episode)
         self.activity.doing(STEPPING)
         return recording
 
@@ -349,14 +356,14 @@ class VectorPlayer(SingleAgentPlayer):
             if resets_at_once or self.slots[index].episode is not None:
                 self._end_in_columns(recording, index, step)
         for index in ended:  # all have ended before a callback may raise
-            self._tell_end(recording, samples, index, step)
+            self._tell_end(recording, samples, index, step, now)
             if resets_at_once:
-                self._begin_in_columns(recording, index)
+                self._begin_in_columns(recording, index, now)
         if not resets_at_once and recording.num_running < len(self.slots):
             for index in np.flatnonzero(whole.fresh & ~recording.is_running).tolist():
-                self._begin_in_columns(recording, index)
+                self._begin_in_columns(recording, index, now)
 
-    def _begin_in_columns(self, recording: ColumnRecording, index: int) -> None:
+    def _begin_in_columns(self, recording: ColumnRecording, index: int, now_s: float) -> None:
         """Begins the next episode of a fresh sub-env, if the request goes on."""
         if self._steps_to_go <= 0:
             return
@@ -376,7 +383,7 @@ class VectorPlayer(SingleAgentPlayer):
         slot.begin_unseen()
         if self.actions.exploring is not None:
             self.actions.begin_episode(slot, stream)
-        recording.begin(slot, now_s=time.perf_counter())
+        recording.begin(slot, now_s=now_s)
         info = self._whole.first_info(index)
         if info:
             recording.fragment.infos[index, recording.row] = info
@@ -410,14 +417,23 @@ class VectorPlayer(SingleAgentPlayer):
         )
 
     def _tell_end(
-        self, recording: ColumnRecording, samples: list[list[Any]], index: int, step: VectorStep
+        self,
+        recording: ColumnRecording,
+        samples: list[list[Any]],
+        index: int,
+        step: VectorStep,
+        now_s: float,
     ) -> None:
         """Hands out an episode that has ended, after its events; notes it if it is no object."""
         slot = self.slots[index]
         if slot.episode is None:
             ends = bool(step.terminateds[index]), bool(step.truncateds[index])
-            recording.end_unseen(slot, ends, now_s=time.perf_counter())
-            slot.episode_number += slot.assignment.stride
+            has_head = recording.heads[index] is not None
+            recording.end_unseen(slot, ends, now_s=now_s)
+            if has_head:
+                slot.finish()
+            else:
+                slot.episode_number += slot.assignment.stride
             return
         self._finish_unseen(recording, samples)  # those that ended before
         self._slot_at_work = slot
@@ -430,46 +446,57 @@ class VectorPlayer(SingleAgentPlayer):
         if not recording.unseen:
             return
         rewards, module_id = recording.fragment.rewards, self._spec.module_specs.only_id
-        add = self.finished.add
+        add, seen, of_plain = self.finished.add, self._seen, EpisodeRecord.of_plain
         for unseen in recording.unseen:
             sub_env, _, begin, stop = unseen.place
-            episode = self._seen(recording, unseen)
+            episode = seen(recording.fragment, unseen)
             samples[sub_env].append(episode)
-            record = EpisodeRecord.of_plain(
+            paid = rewards[sub_env, begin:stop].tolist()
+            if unseen.head is not None:
+                paid = [*unseen.head.earlier_return, *paid]
+            record = of_plain(
                 episode.id_,
-                episode_return=rounded_sum(rewards[sub_env, begin:stop].tolist()),
-                length=stop - begin,
+                episode_return=rounded_sum(paid),
+                length=episode.t,
                 duration_s=unseen.elapsed_s,
                 module_id=module_id,
             )
             add(sub_env, unseen.number, record)
         recording.unseen.clear()
 
-    def _seen(self, recording: ColumnRecording, unseen: UnseenEpisode) -> FragmentEpisode:
+    def _seen(self, fragment: Fragment, unseen: UnseenEpisode) -> FragmentEpisode:
         """An episode as an object; its columns are filled in when it is looked at."""
-        index = unseen.place.sub_env
+        index, head = unseen.place.sub_env, unseen.head
         env = self._runner.env
-        return FragmentEpisode.of(
-            recording.fragment,
-            unseen.place,
-            (env.single_observation_space, env.single_action_space),
-            {
-                "id_": self._id_of(self.slots[index], unseen.number),
-                "is_terminated": unseen.ends[0],
-                "is_truncated": unseen.ends[1],
-                "elapsed_s": unseen.elapsed_s,
-                "env_id": index,
-                "_player": self._as_player,
-            },
-        )
+        attributes = {
+            "is_terminated": unseen.ends[0],
+            "is_truncated": unseen.ends[1],
+            "elapsed_s": unseen.elapsed_s,
+            "env_id": index,
+            "_player": self._as_player,
+        }
+        if head is None:
+            attributes["id_"] = self._id_of(self.slots[index], unseen.number)
+        else:
+            attributes["id_"], attributes["t_started"] = head.id_, head.t_started
+            attributes["earlier_return"] = head.earlier_return
+        spaces = (env.single_observation_space, env.single_action_space)
+        return FragmentEpisode.of(fragment, unseen.place, spaces, attributes)
 
     def _hand_out_columns(self, recording: ColumnRecording, samples: list[list[Any]]) -> list[Any]:
         """Cuts the running episodes and brings all that was played into its final form."""
         recording.add_logp(self.actions.logp)
         self._finish_unseen(recording, samples)
         chunks = []
+        tail = None
+        if recording.fragment.is_plain and recording.fragment.actions is not None:
+            but = {ACTION_LOGP} - set(self.actions.outputs)
+            tail = recording.tail(self._spec.lookback, but=but)
         for slot in self.slots:
             if not recording.is_running[slot.index]:
+                continue
+            if slot.episode is None and tail is not None:
+                samples[slot.index].append(self._rested(recording, slot, tail))
                 continue
             chunk = self._settled(recording, slot)
             slot.cut(self._spec.lookback)
@@ -480,7 +507,11 @@ class VectorPlayer(SingleAgentPlayer):
             samples[slot.index].append(chunk)
             chunks.append((slot, chunk))
         episodes = [episode for of_slot in samples for episode in of_slot]
-        seen = [episode for episode in episodes if not isinstance(episode, FragmentEpisode)]
+        seen = [
+            episode
+            for episode in episodes
+            if not isinstance(episode, FragmentEpisode) or episode.fragment is None
+        ]
         self._finish_columns(seen)
         for slot, chunk in chunks:
             slot.remember(chunk, keep_chunk=self._keeps_chunks)
@@ -497,9 +528,40 @@ class VectorPlayer(SingleAgentPlayer):
             fill(episode, columns, num_steps=place.stop - place.begin)
             return episode
         unseen = recording.running_unseen(slot, place, now_s=time.perf_counter())
-        slot.episode = made = self._seen(recording, unseen)
-        slot.env_seed = self._seed_of(slot)
+        slot.episode = made = self._seen(recording.fragment, unseen)
+        if unseen.head is None:
+            slot.env_seed = self._seed_of(slot)
         return made
+
+    def _rested(self, recording: ColumnRecording, slot: EnvSlot, tail: Fragment) -> FragmentEpisode:
+        """Cuts an episode that is no object: returns the chunk; the slot has what goes on."""
+        place, now_s = recording.settle(slot), time.perf_counter()
+        unseen = recording.running_unseen(slot, place, now_s=now_s)
+        chunk = self._seen(recording.fragment, unseen)
+        sub_env, first, begin, stop = place
+        paid = recording.fragment.rewards[sub_env, begin:stop].tolist()
+        if unseen.head is None:
+            slot.env_seed = self._seed_of(slot)
+        else:
+            paid = [*unseen.head.earlier_return, *paid]
+        end = tail.num_rows
+        slot.episode = FragmentEpisode.resting(
+            tail,
+            Place(sub_env, end - min(end, stop - first), end, end),
+            chunk.spaces,
+            {
+                "id_": chunk.id_,
+                "is_terminated": False,
+                "is_truncated": False,
+                "elapsed_s": unseen.elapsed_s,
+                "env_id": sub_env,
+                "t_started": chunk.t,
+                "earlier_return": exact_partials(paid),
+                "_player": self._as_player,
+            },
+        )
+        slot.remember_actions(recording.fragment.actions[sub_env, begin:stop].copy())
+        return chunk
 
     def _settle_as_played(self, recording: ColumnRecording) -> None:
         """After an error: gives every slot what was recorded, so that it knows where it stands."""
@@ -511,6 +573,10 @@ class VectorPlayer(SingleAgentPlayer):
                     slot.observation = nested.copied(episode.observations.data[-1])
                 continue
             place = recording.settle(slot)
+            head = recording.heads[slot.index]
+            if episode is None and head is not None:
+                slot.episode = episode = head
+                head.resume()
             if episode is None:
                 episode = self._make_episode(slot, self._id_of(slot, slot.episode_number), 0)
                 first = recording.fragment.observations[slot.index, place.begin]
@@ -523,6 +589,25 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _id_of(self, slot: EnvSlot, number: int) -> str:
         return f"{self._role_name}-{slot.assignment.stream}-{number}"
+
+
+def is_plain(episode: SingleAgentEpisode) -> bool:
+    """Whether a chunk that goes on is nothing but its columns, which hold no infos, and numbers."""
+    if isinstance(episode, FragmentEpisode) and episode.fragment is not None:
+        return episode.is_untouched
+    return (
+        is_bare(episode)
+        and len(episode) == 0
+        and not episode.is_numpy
+        and not any(episode.infos.data)
+    )
+
+
+def num_carried(episode: SingleAgentEpisode) -> int:
+    """Steps that a running chunk has already, look-back included."""
+    if isinstance(episode, FragmentEpisode) and episode.fragment is not None:
+        return episode.place.stop - episode.place.first
+    return episode.rewards.total
 
 
 def _index_of(slot: EnvSlot) -> int:

@@ -31,6 +31,7 @@ from trainer.envs import (
 )
 from trainer.envs.env_checks import SeveralAgentsError
 from trainer.envs.tasks import why_no_tasks
+from trainer.episodes.episode_block import TravellingEpisodes
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
 from trainer.runtime.engine import Signals
@@ -154,7 +155,8 @@ class RunnerHandler:
     def sample(self, sync: Sync, request: SampleRequest) -> SampleReply:
         """Plays what is asked."""
         self._runner.synchronize(sync)
-        return self._runner.answer(request)
+        reply = self._runner.answer(request)
+        return replace(reply, episodes=TravellingEpisodes(reply.episodes))
 
     def apply(
         self, sync: Sync, function: Callable[..., Any] | str, arguments: dict[str, Any]

@@ -19,7 +19,7 @@ import numpy as np
 from trainer.envs.multi_agent_env import has_several_agents
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import is_number
-from trainer.episodes.fragment import Fragment, FragmentEpisode
+from trainer.episodes.fragment import FragmentEpisode, RowSource
 from trainer.errors import EnvContractError
 from trainer.types import Array
 
@@ -239,7 +239,7 @@ def check_finite(episodes: Sequence[SingleAgentEpisode], *, name: str) -> None:
         EnvContractError: one of them does; names episode and step.
     """
     columns: list[Any] = []
-    fragments: dict[int, Fragment] = {}
+    fragments: dict[int, RowSource] = {}
     for episode in episodes:
         fragment = episode.fragment if isinstance(episode, FragmentEpisode) else None
         if fragment is None:

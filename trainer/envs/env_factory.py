@@ -561,11 +561,14 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.envs = list(envs)
         self.contexts = list(contexts)
         self.num_envs = len(self.envs)
-        self.single_observation_space = self.envs[0].observation_space
-        self.single_action_space = self.envs[0].action_space
-        self.metadata = self.envs[0].metadata
-        self.render_mode = self.envs[0].render_mode
-        self.spec = self.envs[0].spec
+        self._be_like(self.envs[0])
+
+    def _be_like(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.single_observation_space = env.observation_space
+        self.single_action_space = env.action_space
+        self.metadata = env.metadata
+        self.render_mode = env.render_mode
+        self.spec = env.spec
 
     @functools.cached_property
     def observation_space(self) -> gymnasium.Space[Any]:  # type: ignore[override]
@@ -720,16 +723,10 @@ class MultiAgentVectorEnv(VectorEnv):
     Their spaces are by agent, and the same in all of them; see `EnvAgents`.
     """
 
-    def __init__(
-        self, envs: Sequence[gymnasium.Env[Any, Any]], contexts: Sequence[EnvContext]
-    ) -> None:
-        self.envs = list(envs)
-        self.contexts = list(contexts)
-        self.num_envs = len(self.envs)
-        first = self.envs[0]
-        self.metadata = getattr(first, "metadata", {})
-        self.render_mode = getattr(first, "render_mode", None)
-        self.spec = getattr(first, "spec", None)
+    def _be_like(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.metadata = getattr(env, "metadata", {})
+        self.render_mode = getattr(env, "render_mode", None)
+        self.spec = getattr(env, "spec", None)
 
 
 def _of_the_runner(method: str) -> EnvError:

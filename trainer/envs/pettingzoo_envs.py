@@ -27,11 +27,6 @@ _VECTOR_CONVERSIONS: Final = "supersuit.vector"
 _Flags = tuple[dict[AgentId, bool], dict[AgentId, bool]]
 
 
-def is_pettingzoo_env(env: object) -> bool:
-    """Whether an object is an env of PettingZoo, of either kind."""
-    return _kind(env) is not None
-
-
 def _kind(env: object) -> type[_PettingZooLayer] | None:
     classes = sys.modules.get(_CLASSES)
     if classes is None:

@@ -174,6 +174,17 @@ def shared_state(episode: SingleAgentEpisode) -> State:
     return state
 
 
+def is_bare(episode: SingleAgentEpisode) -> bool:
+    """Whether an episode of a single agent is its columns and numbers: users put nothing in it."""
+    state = episode.__dict__
+    if any(map(state.get, USER_DATA)) or state["task"] is not None:
+        return False
+    if episode.own_change is not None or episode.earlier_change is not None:
+        return False
+    named = (episode.agent_id, episode.module_id, episode.multi_agent_episode_id)
+    return named == (None, None, None)
+
+
 def copied_state(state: State) -> State:
     """A state that shares no list, dict or array with the one given, nor with its episode.
 

@@ -10,14 +10,15 @@ them, so their columns are cut out on request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from trainer.episodes import nested
+from trainer.episodes.episode_state import USER_DATA
 from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
-from trainer.types import Array
+from trainer.types import Array, State
 
 # ---- fragment
 
@@ -162,6 +163,56 @@ class Fragment:
         last = self.infos if (sub_env, stop) not in self.last_observations else self.last_infos
         return [*infos, last.get((sub_env, stop), {})]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows say all: there are no infos, and no last observations beside them."""
+        return not (self.infos or self.last_infos or self.last_observations)
+
+    def flat(self) -> tuple[Array, Array, Array, dict[str, Array]]:
+        """Observations, actions, rewards, outputs: the rows of sub-envs one after another."""
+        outputs = {name: _flat(column) for name, column in self.outputs.items()}
+        return _flat(self.observations), _flat(self.actions), _flat(self.rewards), outputs
+
+    def first_rows(self, places: Array) -> tuple[Array, Array]:
+        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
+        return places[:, 0] * (self.num_rows + 1), places[:, 0] * self.num_rows
+
+    def tail(self, stop: int, length: int, *, but: Collection[str] = ()) -> Fragment:
+        """The last rows before a row and the observations at it, in memory of their own.
+
+        Args:
+            stop: the row.
+            length: how many rows, at most `stop`.
+            but: outputs that are left out.
+        """
+        rows = slice(stop - length, stop)
+        tail = object.__new__(Fragment)
+        tail.observations = self.observations[:, stop - length : stop + 1].copy()
+        tail.actions = self.actions[:, rows].copy()
+        tail.rewards = self.rewards[:, rows].copy()
+        tail.is_recorded = self.is_recorded[:, rows].copy()
+        kept = {name: column for name, column in self.outputs.items() if name not in but}
+        tail.outputs = {name: column[:, rows].copy() for name, column in kept.items()}
+        tail.last_observations, tail.infos, tail.last_infos = {}, {}, {}
+        return tail
+
+    def write_tail(self, row: int, tail: Fragment) -> None:
+        """Writes what sub-envs saw, and were paid for, in the rows before a row."""
+        first, rows = row - tail.num_rows, slice(row - tail.num_rows, row)
+        self.observations = wide_enough(self.observations, tail.observations)
+        self.observations[:, first : row + 1] = tail.observations
+        self.rewards[:, rows] = tail.rewards
+        self.is_recorded[:, rows] = tail.is_recorded
+
+    def write_tail_actions(self, row: int, tail: Fragment) -> None:
+        """Writes what sub-envs did in the rows before a row; after `open_actions`."""
+        rows = slice(row - tail.num_rows, row)
+        self.actions = wide_enough(self.actions, tail.actions)
+        self.actions[:, rows] = tail.actions
+        for name, column in self.outputs.items():
+            self.outputs[name] = wider = wide_enough(column, tail.outputs[name])
+            wider[:, rows] = tail.outputs[name]
+
     def copied_chunk(self, place: Place) -> dict[str, Any]:
         """The same in memory of its own: a chunk that is kept would keep all the fragment."""
         columns = self.chunk(place)
@@ -188,6 +239,10 @@ def wide_enough(column: Array, values: Array) -> Array:
     return column.astype(np.result_type(column.dtype, values.dtype), copy=False)
 
 
+def _flat(column: Array) -> Array:
+    return column.reshape(-1, *column.shape[2:])
+
+
 def _longer(column: Array, more: int) -> Array:
     room = np.zeros((len(column), more, *column.shape[2:]), column.dtype)
     return np.concatenate([column, room], axis=1)
@@ -203,14 +258,31 @@ def _own_rows(rows: Array) -> list[Any]:
 
 # ---- fragment episode
 
-_FILLED: Final = frozenset(
-    {
-        *("observations", "infos", "actions", "rewards", "extra_model_outputs"),
-        *("earlier_return", "stopwatch", "_growth", "custom_data", "user_data"),
-        *("custom_metrics", "hist_data", "media", "temporary_data"),
-    }
-)
 
+class RowSource(Protocol):
+    """Rows that chunks are parts of: a `Fragment`, or an `EpisodeBlock` that has travelled."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows say all: there are no infos, and no last observations beside them."""
+
+    def chunk(self, place: Place) -> dict[str, Any]:
+        """The columns of a chunk as arguments of `fill_columns`."""
+
+    def checked_columns(self) -> list[Any]:
+        """All that envs gave which has to be finite."""
+
+    def flat(self) -> tuple[Array, Array, Array, dict[str, Array]]:
+        """Observations, actions, rewards, outputs: rows one after another."""
+
+    def first_rows(self, places: Array) -> tuple[Array, Array]:
+        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
+
+
+_COLUMNS: Final = frozenset(
+    {"observations", "infos", "actions", "rewards", "extra_model_outputs", "stopwatch", "_growth"}
+)
+_FILLED: Final = frozenset({*_COLUMNS, "earlier_return", *USER_DATA})
 
 _BEGINNING: Final = {
     "agent_id": None,
@@ -222,18 +294,18 @@ _BEGINNING: Final = {
 
 
 class FragmentEpisode(SingleAgentEpisode):
-    """An episode of a fragment that began within it; filled when one of its columns is asked for.
+    """An episode of a fragment; filled when one of its columns is asked for.
 
     It is made in 1 µs; an episode with columns takes 10 µs and more. Nothing tells it from others:
     filled, it is one.
     """
 
-    _fragment: Fragment
+    _fragment: RowSource
     _place: Place
 
     @classmethod
     def of(
-        cls, fragment: Fragment, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
+        cls, fragment: RowSource, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
     ) -> FragmentEpisode:
         """An episode that is not filled yet.
 
@@ -241,17 +313,30 @@ class FragmentEpisode(SingleAgentEpisode):
             fragment: what it is a part of.
             place: where.
             spaces: of observations and of actions.
-            attributes: its id, its end, how long it took (`elapsed_s`), who plays it.
+            attributes: its id, its end, how long it took (`elapsed_s`), who plays it; of a chunk
+                that goes on, `t_started` and `earlier_return`.
         """
         episode = cls.__new__(cls)
-        episode.__dict__ = {
+        state = episode.__dict__ = {
             **_BEGINNING,
             **attributes,
-            "t": place.stop - place.begin,
             "_fragment": fragment,
             "_place": place,
             "_spaces": spaces,
         }
+        state["t"] = state["t_started"] + place.stop - place.begin
+        return episode
+
+    @classmethod
+    def resting(
+        cls, fragment: Fragment, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
+    ) -> FragmentEpisode:
+        """A chunk without a step that goes on after a cut; arguments as of `of`.
+
+        Its columns are lists, to which steps can be added.
+        """
+        episode = cls.of(fragment, place, spaces, attributes)
+        episode.__dict__["_rests"] = True
         return episode
 
     def __getattr__(self, name: str) -> Any:
@@ -264,21 +349,72 @@ class FragmentEpisode(SingleAgentEpisode):
         state = self.__dict__
         given = {name: state[name] for name in _FILLED & state.keys()}  # what was set
         observation_space, action_space = state["_spaces"]
+        fragment, place = state["_fragment"], state["_place"]
         self._start_empty_user_data()
         self.fill_columns(
-            **state["_fragment"].chunk(state["_place"]),
+            **(_items_of(fragment, place) if "_rests" in state else fragment.chunk(place)),
             observation_space=observation_space,
             action_space=action_space,
         )
         self.stopwatch = Stopwatch(state.get("elapsed_s", 0.0))
-        for name in ("_fragment", "_place", "_spaces", "elapsed_s"):
+        for name in ("_fragment", "_place", "_spaces", "_rests", "elapsed_s"):
             state.pop(name, None)
         state.update(given)
 
     @property
-    def fragment(self) -> Fragment | None:
+    def fragment(self) -> RowSource | None:
         """What it is a part of; None once it has columns of its own."""
         return self.__dict__.get("_fragment")
+
+    @property
+    def place(self) -> Place:
+        """Where it is in its fragment; only as long as it is a part of one."""
+        return self._place
+
+    @property
+    def spaces(self) -> Sequence[Any]:
+        """Of observations and of actions; only as long as it is a part of a fragment."""
+        spaces: Sequence[Any] = self.__dict__["_spaces"]
+        return spaces
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether all of it is in its fragment: it is not filled, and nothing was set in it."""
+        state = self.__dict__
+        return (
+            "_fragment" in state
+            and state["task"] is None
+            and state.keys().isdisjoint(_GIVEN_BY_USERS)
+        )
+
+    def get_duration_s(self) -> float:
+        """See `SingleAgentEpisode.get_duration_s`."""
+        if "_fragment" not in self.__dict__:
+            return super().get_duration_s()
+        return self.__dict__.get("elapsed_s", 0.0) if self.t else 0.0
+
+    def get_state(self) -> State:
+        """See `SingleAgentEpisode.get_state`; it is not filled by that."""
+        if "_fragment" not in self.__dict__:
+            return super().get_state()
+        twin = FragmentEpisode.__new__(FragmentEpisode)
+        twin.__dict__ = dict(self.__dict__)
+        twin._fill()
+        return twin.get_state()
+
+
+def _items_of(rows: RowSource, place: Place) -> dict[str, Any]:
+    """The columns of a chunk as lists of items with memory of their own, as a cut leaves them."""
+    columns = rows.chunk(place)
+    outputs = columns["extra_model_outputs"]
+    return {
+        **columns,
+        **{name: _own_rows(columns[name]) for name in ("observations", "actions", "rewards")},
+        "extra_model_outputs": {name: _own_rows(column) for name, column in outputs.items()},
+    }
+
+
+_GIVEN_BY_USERS: Final = frozenset({*_COLUMNS, *USER_DATA, "own_change", "earlier_change"})
 
 
 def own_memory(episode: SingleAgentEpisode) -> None:

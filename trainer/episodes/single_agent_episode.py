@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NoReturn
 
@@ -102,7 +103,7 @@ def _spread(adders: list[Callable[[Any], None]]) -> Callable[[Any], None]:
 # `episode_columns.py`.
 
 _JUDGE_THEMSELVES: Final = (
-    *("__init__", "append_step", "add_env_step"),
+    *("__init__", "append_step", "add_env_step", "begun"),
     *("get_observations", "get_infos", "get_actions", "get_rewards", "get_extra_model_outputs"),
 )
 
@@ -552,21 +553,25 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
                 del columns[name]
         if self.is_numpy or self.is_done or not self.is_reset:
             return self._checked_recorder(outputs)
+        return self._recorder(outputs)
+
+    def _recorder(self, outputs: tuple[str, ...]) -> Callable[..., None]:
+        """A function that appends to the lists as they are now; see `step_recorder`."""
+        columns = self.extra_model_outputs
         self._growth = growth = object()
-        add_checked = self._checked_recorder(outputs)
         add_observation = self.observations.data.append
         add_infos = self.infos.data.append
         add_action = self.actions.data.append
         add_reward = self.rewards.data.append
-        add_output = columns[output].data.append
-        if more:
+        add_output = columns[outputs[0]].data.append
+        if len(outputs) > 1:
             add_output = _spread([columns[name].data.append for name in outputs])
 
         def record(
             observation: Any, action: Any, reward: Any, infos: dict[str, Any], value: Any
         ) -> None:
             if self._growth is not growth:
-                add_checked(observation, action, reward, infos, value)
+                self._checked_recorder(outputs)(observation, action, reward, infos, value)
                 return
             add_observation(observation)
             add_infos(infos)
@@ -576,6 +581,26 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
             self.t += 1
 
         return record
+
+    def begun(
+        self, observation: Any, infos: dict[str, Any], outputs: tuple[str, ...]
+    ) -> Callable[..., None]:
+        """Takes what `env.reset()` returned, and gives what `step_recorder` gives.
+
+        For the sampling loop, which has just made the episode (`episode_to_play`): nothing is
+        checked. Measured: 3 µs instead of 10, once per episode.
+
+        Args:
+            observation: the first one; not copied.
+            infos: those of the reset.
+            outputs: see `step_recorder`.
+        """
+        self.observations.data.append(observation)
+        self.infos.data.append(infos)
+        self.stopwatch.start()
+        for name in outputs:
+            self.extra_model_outputs[name] = LookbackBuffer()
+        return self._recorder(outputs)
 
     def _checked_recorder(self, outputs: tuple[str, ...]) -> Callable[..., None]:
         """A function like that of `step_recorder`, which adds each step with `add_env_step`."""
@@ -654,3 +679,47 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         self.is_truncated = bool(truncated)
         self.stop_growing()
         self.stopwatch.stop()
+
+
+def episode_to_play(
+    id_: str,
+    *,
+    observation_space: Any,
+    action_space: Any,
+    player: weakref.ref[Any],
+    env_id: int,
+) -> SingleAgentEpisode:
+    """An empty episode for the sampling loop, which makes thousands a second.
+
+    It is what `SingleAgentEpisode(id_, …)` and `note_player` make, in a third of the time.
+
+    Args:
+        id_: of the episode.
+        observation_space: see `SingleAgentEpisode`.
+        action_space: likewise.
+        player: refers to the env runner that plays.
+        env_id: the index of the sub-env.
+    """
+    episode = object.__new__(SingleAgentEpisode)
+    episode.__dict__ = {
+        "id_": id_,
+        "agent_id": None,
+        "module_id": None,
+        "multi_agent_episode_id": None,
+        "is_terminated": False,
+        "is_truncated": False,
+        "custom_data": {},
+        "user_data": {},
+        "custom_metrics": {},
+        "hist_data": {},
+        "media": {},
+        "temporary_data": {},
+        "stopwatch": Stopwatch(),
+        "task": None,
+        "t": 0,
+        "t_started": 0,
+        "_player": player,
+        "env_id": env_id,
+    }
+    episode.start_columns(observation_space, action_space)
+    return episode

@@ -22,6 +22,7 @@ import numpy as np
 from trainer.connectors import ObservationEncoder, PreviousSteps, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.episode_block import flat_columns, row_sources
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
@@ -35,6 +36,7 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
+from trainer.episodes.fragment import Place, RowSource
 from trainer.errors import EpisodeError
 from trainer.modules import RLModule
 from trainer.types import Array, FloatArray
@@ -157,6 +159,10 @@ def columns_from_episodes(
             f"There is nothing to learn from: {len(episodes)} episodes with 0 steps were given. "
             "Sample at least one env step before an update."
         )
+    sources = row_sources(chunks) if previous is None else None
+    if sources is not None and all(_has_usual_outputs(source) for source, _ in sources):
+        is_terminated = np.array([chunk.is_terminated for chunk in chunks])
+        return _columns_from_rows(sources, is_terminated, encoder, memory or RowMemory())
     _require_model_outputs(chunks)
     lengths = np.array([len(chunk) for chunk in chunks])
     is_terminated = np.array([chunk.is_terminated for chunk in chunks])
@@ -177,6 +183,45 @@ def columns_from_episodes(
         state_in=_states(chunks),
         vf_preds=_values(chunks),
         last_inputs={} if previous is None else previous.after(chunks),
+    )
+
+
+def _has_usual_outputs(source: RowSource) -> bool:
+    return source.flat()[3].keys() == {ACTION_LOGP, ACTION_DIST_INPUTS}
+
+
+def _columns_from_rows(
+    sources: Sequence[tuple[RowSource, Sequence[Place]]],
+    is_terminated: Array,
+    encoder: ObservationEncoder,
+    memory: RowMemory,
+) -> Columns:
+    """The columns of chunks whose rows stand in arrays already: no chunk is looked at by itself."""
+    parts = [flat_columns(source, places, with_lookback=False) for source, places in sources]
+    lengths = np.array([place.stop - place.begin for _, places in parts for place in places])
+    ends = np.cumsum(lengths)
+    is_last = np.zeros(ends[-1] + len(lengths), np.bool_)
+    is_last[ends + np.arange(len(lengths))] = True
+    encoded = np.concatenate([encoder.encode(block.observations) for block, _ in parts])
+    observations = memory.rows(len(is_last), encoder.size)
+    observations[: ends[-1]], observations[ends[-1] :] = encoded[~is_last], encoded[is_last]
+    terminateds = np.zeros(ends[-1], np.bool_)
+    terminateds[ends - 1] = is_terminated
+    rewards = np.concatenate([block.rewards for block, _ in parts])
+
+    def output(name: str) -> FloatArray:
+        column = np.concatenate([block.outputs[name] for block, _ in parts])
+        return column.astype(np.float32, copy=False)
+
+    return Columns(
+        observations=observations,
+        actions=np.concatenate([block.actions for block, _ in parts]),
+        action_logp=output(ACTION_LOGP),
+        action_dist_inputs=output(ACTION_DIST_INPUTS),
+        rewards=rewards.astype(np.float64, copy=False),
+        terminateds=terminateds,
+        lengths=lengths,
+        is_terminated=is_terminated,
     )
 
 

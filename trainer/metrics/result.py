@@ -354,9 +354,6 @@ NUM_EPISODES: Final = "num_episodes"
 NUM_EPISODES_LIFETIME: Final = "num_episodes_lifetime"
 NUM_ENV_STEPS_SAMPLED: Final = "num_env_steps_sampled"
 NUM_ENV_STEPS_SAMPLED_LIFETIME: Final = "num_env_steps_sampled_lifetime"
-CUSTOM_METRICS: Final = "custom_metrics"
-HIST_STATS: Final = "hist_stats"
-EPISODE_MEDIA: Final = "episode_media"
 
 _EPISODES: Final = (
     *keys_of(

@@ -394,8 +394,3 @@ def _packed_reply(value: object) -> bytes:
         return pack(Reply(value=value))
     except Exception as error:  # noqa: BLE001 - told to the main process, which raises it
         return pack(Reply(failure=describe_failure(error)))
-
-
-def process_id() -> int:
-    """The worker's process id: the smallest call there is, used to see that a process answers."""
-    return os.getpid()

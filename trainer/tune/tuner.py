@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoints.file_system import numbered_beside
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.seeding import draw_root_seed
@@ -330,13 +331,10 @@ def _check_kind(name: str, value: object, kind: type) -> None:
 
 def _refuse_existing(folder: Path) -> None:
     if Tuner.can_restore(folder):
-        number = 2
-        while folder.with_name(f"{folder.name}-{number}").exists():
-            number += 1
         raise TuneError(
             f"{folder} holds an experiment already. Go on with it: tune.Tuner.restore("
             f"{str(folder)!r}, trainable).fit(). Or begin another one: "
-            f"RunConfig(name={folder.name + '-' + str(number)!r})."
+            f"RunConfig(name={numbered_beside(folder, '-', first=2).name!r})."
         )
     journal = folder / JOURNAL_FILE
     if journal.exists() and read_journal(journal)[0]:
@@ -529,12 +527,8 @@ class _Setup:
         if self.run_config.name is not None:
             return parent / self.run_config.name, False
         now = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        first = folder = parent / f"{self.spec.name}-{now}"
-        number = 1
-        while folder.exists():
-            number += 1
-            folder = first.with_name(f"{first.name}-{number}")
-        return folder, True
+        folder = parent / f"{self.spec.name}-{now}"
+        return (numbered_beside(folder, "-", first=2) if folder.exists() else folder), True
 
     def experiment(self, plan: ExperimentPlan, folder: Path) -> Experiment:
         """An experiment in a folder, not yet begun."""
