@@ -40,6 +40,7 @@ def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_run
         config = PPOConfig().environment(env).debugging(seed=3)
         config.env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
         config.training(train_batch_size=64, minibatch_size=32, num_epochs=2)
+        config.rl_module(model_config={"fcnet_hiddens": [8]})
         with config.build_algo() as algo:
             told_by.append([told(algo.train()) for _ in range(5)])
             state = whole_state(algo)
