@@ -248,7 +248,7 @@ def test_one_spec_for_all_waits_for_the_ids() -> None:
     one = MultiRLModuleSpec(rl_module_specs=spec())
     with pytest.raises(ConfigError, match="one spec for all modules"):
         one.build()
-    assert list(one.for_modules({"x", "y"}).build()) == ["x", "y"]  # type: ignore[arg-type]
+    assert list(one.for_modules({"x", "y"}).build()) == ["x", "y"]
 
 
 def test_modules_say_what_they_can_be_built_from() -> None:

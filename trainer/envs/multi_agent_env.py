@@ -59,7 +59,7 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
 
     if TYPE_CHECKING:
 
-        def step(self, actions: Any, /) -> Any:  # type: ignore[override]
+        def step(self, actions: Any, /) -> Any:
             """Steps the env: see above.
 
             For type checkers alone: a subclass may call the actions as it likes, and answers with

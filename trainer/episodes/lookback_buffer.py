@@ -626,7 +626,7 @@ class LaterBuffer(LookbackBuffer):
         self.space = None
 
     @property
-    def data(self) -> Any:  # type: ignore[override]
+    def data(self) -> Any:
         """See `LookbackBuffer`."""
         if self._compute is not None:
             self._computed, self._compute = self._compute(), None

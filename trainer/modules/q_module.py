@@ -52,7 +52,7 @@ class QModelConfig(DefaultModelConfig):
     v_max: float = 10.0
 
 
-@checked_methods(but=(*JUDGED_BY_CHECKED_ROWS, "expected_values"))
+@checked_methods(but=(*JUDGED_BY_CHECKED_ROWS, "expected_values", "backward"))
 class QModule(RLModule):
     """Q(s, a) for every action of a Discrete space.
 

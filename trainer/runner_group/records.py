@@ -311,7 +311,7 @@ class RunnerPlace:
         for index, task in untold.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
-        if self.sent_table is not None and self.told_modules != self.sent_table.specs.keys():
+        if self.sent_table is not None:
             self.told_modules = frozenset(self.sent_table.specs)
         self.is_ahead = False
 
