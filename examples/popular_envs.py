@@ -73,7 +73,7 @@ ENVS = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "minigrid": {"entropy_coeff": 0.01, "observation_filter": "MeanStdFilter"},
-    # Both of LunarLander are those of RL Baselines3 Zoo, as far as the names have a counterpart.
+    # Those of RL Baselines3 Zoo, as far as the names have a counterpart.
     "lunar_lander": {
         "num_envs_per_env_runner": 16,
         "train_batch_size": 16_384,
