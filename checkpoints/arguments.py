@@ -43,6 +43,14 @@ class ArgumentError(TypeError, ValueError):
     """An argument of a public function or method is nothing that it can use."""
 
 
+def _never(_: Any) -> bool:
+    return False
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Check:
     """One condition on one value.
@@ -50,17 +58,18 @@ class Check:
     Attributes:
         expected: completes the sentence "expected ...".
         accepts: whether a value fulfils it; never raises.
-        by_type: whether it looks at the value's type alone: then `takes` asks once per type. A
-            function says so of a value that is accepted.
+        follows_type: called with an accepted value: whether every other value of its type is
+            accepted, too. Then `takes` does not check that type again.
     """
 
     expected: str
     accepts: Callable[[Any], bool]
-    by_type: bool | Callable[[Any], bool] = False
+    follows_type: Callable[[Any], bool] = _never
 
-    def follows_type(self, value: Any) -> bool:
-        """Whether all values of the type of this one, which is accepted, are."""
-        return self.by_type if isinstance(self.by_type, bool) else self.by_type(value)
+
+def of_type(expected: str, accepts: Callable[[Any], bool]) -> Check:
+    """A check that looks at nothing but the type of a value."""
+    return Check(expected, accepts, _always)
 
 
 def anything(expected: str = "any value") -> Check:
@@ -70,7 +79,7 @@ def anything(expected: str = "any value") -> Check:
 
 def boolean() -> Check:
     """True or False (NumPy's too); 0 and 1 are not booleans."""
-    return Check("True or False", lambda value: isinstance(value, bool | np.bool_), by_type=True)
+    return of_type("True or False", lambda value: isinstance(value, bool | np.bool_))
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
@@ -88,7 +97,8 @@ def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
             maximum is None or int(value) <= maximum
         )
 
-    return Check(f"an int{bound}", accepts, by_type=minimum is None and maximum is None)
+    is_bounded = minimum is not None or maximum is not None
+    return Check(f"an int{bound}", accepts, _never if is_bounded else _always)
 
 
 def number(
@@ -157,12 +167,12 @@ def one_of(*choices: str | int | float | bool | None) -> Check:
 
 def function() -> Check:
     """Anything that can be called."""
-    return Check("a callable", callable, by_type=True)
+    return of_type("a callable", callable)
 
 
 def instance(kind: type | tuple[type, ...], expected: str) -> Check:
     """An instance of a class."""
-    return Check(expected, lambda value: isinstance(value, kind), by_type=True)
+    return of_type(expected, lambda value: isinstance(value, kind))
 
 
 def mapping(of: Check | None = None) -> Check:
@@ -206,7 +216,7 @@ def optional(check: Check) -> Check:
     return Check(
         f"None or {check.expected}",
         lambda value: value is None or check.accepts(value),
-        by_type=lambda value: value is None or check.follows_type(value),
+        follows_type=lambda value: value is None or check.follows_type(value),
     )
 
 
@@ -215,7 +225,7 @@ def either(*checks: Check) -> Check:
     return Check(
         " or ".join(check.expected for check in checks),
         lambda value: any(check.accepts(value) for check in checks),
-        by_type=lambda value: any(
+        follows_type=lambda value: any(
             check.accepts(value) and check.follows_type(value) for check in checks
         ),
     )
@@ -432,7 +442,7 @@ def parameter_check(parameter: inspect.Parameter, function: Callable[..., Any]) 
         check.expected,
         lambda value: value is default or check.accepts(value),
         # Another default than None is accepted by itself, whatever else of its type is.
-        by_type=lambda value: default is None and (value is None or check.follows_type(value)),
+        follows_type=lambda value: default is None and (value is None or check.follows_type(value)),
     )
 
 
@@ -476,7 +486,7 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
     if kind is collections.abc.Callable:
         return function()
     if kind is type:
-        return Check("a class", lambda value: isinstance(value, type), by_type=True)
+        return of_type("a class", lambda value: isinstance(value, type))
     if kind is np.ndarray:
         is_numeric = numeric().accepts
         return Check(
@@ -498,10 +508,9 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
         of = check_of(inner[0]) if inner else None
         return _several_of(of, in_order=kind in (list, tuple, collections.abc.Sequence))
     if getattr(kind, "_is_protocol", False):
-        return Check(
+        return of_type(
             f"{_article(kind.__name__)} {kind.__name__}",
             lambda value: value is not None and not isinstance(value, _PLAIN),
-            by_type=True,
         )
     return instance(kind, f"{_article(kind.__name__)} {kind.__name__}")
 
@@ -579,21 +588,18 @@ _SEVERAL: Final = (
 )
 _BY_TYPE: Final[Mapping[Any, Check]] = types.MappingProxyType(
     {
-        None: Check("None", lambda value: value is None, by_type=True),
-        type(None): Check("None", lambda value: value is None, by_type=True),
+        None: of_type("None", lambda value: value is None),
+        type(None): of_type("None", lambda value: value is None),
         bool: boolean(),
         int: integer(),
-        float: Check(
+        float: of_type(
             "a number",
             lambda value: (
                 isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
             ),
-            by_type=True,
         ),
-        str: Check("a string", lambda value: isinstance(value, str), by_type=True),
-        bytes: Check(
-            "bytes", lambda value: isinstance(value, bytes | bytearray | memoryview), by_type=True
-        ),
-        os.PathLike: Check("a path", lambda value: isinstance(value, os.PathLike), by_type=True),
+        str: of_type("a string", lambda value: isinstance(value, str)),
+        bytes: of_type("bytes", lambda value: isinstance(value, bytes | bytearray | memoryview)),
+        os.PathLike: of_type("a path", lambda value: isinstance(value, os.PathLike)),
     }
 )

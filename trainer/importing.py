@@ -22,9 +22,7 @@ from pathlib import Path
 def collections_paused() -> Iterator[None]:
     """Pauses garbage collection: what is imported stays, and looking at it takes time for nothing.
 
-    A fifth of the processor time of the import, in every process that is started. Programs of the
-    command line never look at it again: the end of Python would, which takes 0.15 s. In a program
-    of the user's, objects from before the import would then never be freed.
+    A fifth of the processor time of the import, in every process that is started.
     """
     if not gc.isenabled():
         yield
@@ -36,8 +34,7 @@ def collections_paused() -> Iterator[None]:
         if gc.get_freeze_count() == 0:  # else those that the program froze would thaw
             # Makes all objects old ones without a look at them.
             gc.freeze()
-            if not _is_command_line():
-                gc.unfreeze()
+            gc.unfreeze()
         gc.enable()
 
 
@@ -61,7 +58,7 @@ def end_quietly_while_importing() -> None:
 
 def _is_command_line() -> bool:
     is_module = sys.argv[:1] == ["-m"] and _MODULE in sys.orig_argv
-    is_script = bool(sys.argv) and Path(sys.argv[0]).stem == _SCRIPT
+    is_script = bool(sys.argv) and Path(sys.argv[0]).name == _SCRIPT
     return is_module or is_script
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer import DQNConfig, FrozenConfigError, PPOConfig, SACConfig
+from trainer import PPO, DQNConfig, FrozenConfigError, PPOConfig, SACConfig
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 
@@ -56,3 +56,44 @@ def test_the_exponents_of_priorities_are_fixed() -> None:
         for name in ("alpha", "beta", "capacity"):
             with pytest.raises(AttributeError, match=name):
                 setattr(algo.local_replay_buffer, name, 0.5)
+
+
+class Counted:
+    """A class of the user's beside ours that sees what is assigned."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        vars(self).setdefault("names", []).append(name)
+        super().__setattr__(name, value)
+
+
+class Early(PPO):
+    """Assigns a setting before there is a config that could tell."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.gamma = 0.5
+        super().__init__(*args, **kwargs)
+
+
+class Beside(PPO, Counted):
+    """Ours come first in the order of the classes."""
+
+
+def _config() -> PPOConfig:
+    return PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+
+
+def test_a_setting_assigned_before_there_was_a_config_cannot_be_assigned_again() -> None:
+    with Early(_config()) as algo:
+        vars(algo.env_runner)["gamma"] = 0.5
+        for owner in (algo, algo.env_runner):
+            for _ in range(2):
+                with pytest.raises(FrozenConfigError, match="gamma"):
+                    owner.gamma = 0.7
+            assert vars(owner)["gamma"] == 0.5
+
+
+def test_classes_of_the_user_see_every_assignment() -> None:
+    with Beside(_config()) as algo:
+        for _ in range(3):
+            algo.of_my_own = 1
+        assert vars(algo)["names"].count("of_my_own") == 3

@@ -15,6 +15,7 @@ from checkpoints.arguments import (
     either,
     instance,
     integer,
+    of_type,
     optional,
     takes,
 )
@@ -57,7 +58,7 @@ def test_a_value_is_asked_about_once_per_type_only_where_that_is_enough() -> Non
         asked.append(value)
         return isinstance(value, (int, str))
 
-    @takes(by_type=Check("a thing", accepts, by_type=True), by_value=Check("a thing", accepts))
+    @takes(by_type=of_type("a thing", accepts), by_value=Check("a thing", accepts))
     def given(by_type: Any, by_value: Any) -> None:
         del by_type, by_value
 

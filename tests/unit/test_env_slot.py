@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -224,3 +225,21 @@ def test_giving_up_an_episode_skips_numbers(skip: int) -> None:
     begin(slot)
     whole = position_after(slot, (1,))
     assert whole.restarted(skip) == SlotPosition(skip)
+
+
+def test_a_position_that_follows_another_is_what_replace_makes() -> None:
+    before = SlotPosition(3, 7, (1, 0), earlier_chunks=({"t": 1},))
+    marks = {field.name: f"value of {field.name}" for field in fields(SlotPosition)}
+    after = replace(
+        SlotPosition(**marks),  # type: ignore[arg-type]
+        actions=(1,),
+        earlier_chunks=({"t": 2},),
+        continues=True,
+    )
+    expected = replace(
+        after, actions=(1, 0, 1), earlier_chunks=({"t": 1}, {"t": 2}), continues=False
+    )
+    whole = after.following(before)
+    assert type(whole) is SlotPosition
+    assert vars(whole) == vars(expected)
+    assert list(vars(whole)) == list(vars(expected))

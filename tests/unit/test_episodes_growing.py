@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.single_agent_episode import Stopwatch
+from trainer.episodes.episode_state import weak_player
+from trainer.episodes.lookback_buffer import LookbackBuffer
+from trainer.episodes.single_agent_episode import Stopwatch, episode_to_play
 from trainer.errors import EpisodeError
 
 
@@ -266,3 +269,26 @@ def test_adding_a_step_costs_less_than_a_few_microseconds() -> None:
             episode.add_env_step(0, 0, 0.0, None, extra_model_outputs=outputs)
 
     assert min(timeit.repeat(grow, number=1, repeat=20)) / 200 < 5e-6
+
+
+def _plain(value: Any) -> Any:
+    """What an episode's attribute holds, comparable."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Stopwatch | LookbackBuffer):
+        # Slots of all its classes, and what they hold.
+        names = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+        return type(value), {name: getattr(value, name) for name in names}
+    return value
+
+
+def test_the_episode_of_the_sampling_loop_is_what_the_constructor_makes() -> None:
+    worker, space, actions = FakeClock(), Box(-1, 1, (2,)), Discrete(2)
+    player = weak_player(worker)
+    quick = episode_to_play(
+        "e", observation_space=space, action_space=actions, player=player, env_id=3
+    )
+    usual = SingleAgentEpisode("e", observation_space=space, action_space=actions)
+    usual.note_player(worker, 3)
+    assert _plain(vars(quick)) == _plain(vars(usual))
+    assert type(quick) is type(usual)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
 import sys
 
 import pytest
 
-from trainer.importing import collections_paused
+from trainer.importing import (
+    collections_paused,
+    end_quietly_while_importing,
+    importing_is_over,
+)
+from trainer.runtime import threads
+from trainer.runtime.threads import sparing_old_objects
 
 
 class ImportFailed(Exception):
@@ -52,15 +60,52 @@ def test_what_was_made_in_the_block_is_old_afterwards() -> None:
     assert not any(each is kept for each in gc.get_objects(generation=0))
 
 
-@pytest.mark.parametrize(("program", "stays"), [("bin/local-trainer", True), ("script.py", False)])
-def test_programs_of_the_command_line_keep_what_they_imported_out_of_collections(
-    program: str, stays: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("program", ["bin/local-trainer", "local-trainer.py"])
+def test_nothing_stays_frozen_so_that_sampling_may_freeze_and_thaw(
+    program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gc.unfreeze()  # what a test before this one may have left
     monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setattr(threads._Frozen, "by_the_program", False)
+    with collections_paused():
+        pass
+    assert gc.get_freeze_count() == 0
+    with sparing_old_objects():
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize(("arguments", "frozen"), [("", True), ("['--help']", False)])
+def test_a_program_of_the_command_line_ends_without_a_look_at_what_it_made(
+    arguments: str, frozen: bool
+) -> None:
+    """Only where it is the whole program."""
+    code = f"""
+import atexit, gc, sys
+atexit.register(lambda: print("frozen", gc.get_freeze_count() > 0))
+from trainer.cli import main
+sys.argv = ["local-trainer", "--help"]
+assert gc.get_freeze_count() == 0
+main({arguments})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=60, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.endswith(f"frozen {frozen}\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "ours"), [("bin/local-trainer", True), ("local-trainer.py", False)]
+)
+def test_only_our_script_ends_quietly_while_it_imports(
+    program: str, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with collections_paused():
-            pass
-        assert (gc.get_freeze_count() > 0) == stays
+        end_quietly_while_importing()
+        assert (signal.getsignal(signal.SIGINT) is not signal.default_int_handler) == ours
+        importing_is_over()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
-        gc.unfreeze()
+        signal.signal(signal.SIGINT, before)

@@ -255,15 +255,19 @@ class Algorithm(Checkpointable, abc.ABC):
             raise
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__ and name not in Algorithm.__annotations__:  # so it is no setting
-            object.__setattr__(self, name, value)
-            return
-        config = self.__dict__.get("config")
-        if config is not None and (name == "config" or name in config):
+        has_config = self.__dict__.get("config") is not None
+        if has_config and name not in self.__dict__.get("_no_settings", ()):
+            self._refuse_setting(name, value)
+        super().__setattr__(name, value)
+
+    def _refuse_setting(self, name: str, value: Any) -> None:
+        if name == "config" or name in self.config:
             is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
             if not (is_first_time or hasattr(type(self), name)):
                 raise FrozenConfigError.of_attribute(self, name, value)
-        super().__setattr__(name, value)
+            return
+        # Looked up once: some attributes are set in each round.
+        self.__dict__.setdefault("_no_settings", set()).add(name)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:

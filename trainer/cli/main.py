@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import atexit
 import contextlib
+import gc
 import json
 import logging
 import math
@@ -138,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after `local-trainer`; None takes them from the process.
     """
+    if arguments is None:  # the program ends behind it
+        atexit.register(gc.freeze)  # else Python would look through all that is there: 0.15 s
     parsed = _parsed(list(sys.argv[1:] if arguments is None else arguments))
     set_up_logging()
     try:

@@ -18,7 +18,7 @@ from trainer.episodes.conversion import add_output
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS, VF_PREDS
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError, EnvContractError, ModuleError
-from trainer.exploration import ActionChoice, EpsilonGreedy, Exploration, ExplorationSpec
+from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
@@ -533,10 +533,6 @@ class ActionSource:
         if self.exploring is not None and self.exploring.gives_logp:
             self.outputs = (ACTION_DIST_INPUTS, ACTION_LOGP)
         self._explore, self._timestep = spec.explore, 0
-        # Callbacks may write into what it follows from, and a strategy of the user's may change.
-        is_heard = bool(spec.callbacks.classes or spec.callbacks.functions)
-        follows = self.exploring is None or type(self.exploring.strategy) is EpsilonGreedy
-        self._logp_may_wait = follows and not is_heard
         self._spec = spec
         self._where = where
 
@@ -629,22 +625,17 @@ class ActionSource:
             inputs: the distribution inputs that they came from, [B, K].
             actions: as the module gives them, [B, …].
         """
-        return self._logp_at(inputs, actions, explore=self._explore, timestep=self._timestep)
-
-    def _logp_at(self, inputs: Array, actions: Any, *, explore: bool, timestep: int) -> Array:
         if self.exploring is None:
             return self.acting.distribution.logp(inputs, actions)
-        return self.exploring.logp(inputs, actions, timestep=timestep, explore=explore)
+        return self.exploring.logp(inputs, actions, timestep=self._timestep, explore=self._explore)
 
     def add_logp(self, episodes: Sequence[SingleAgentEpisode]) -> None:
         """Adds the log-likelihoods of the episodes' actions as an extra output of all their steps.
 
         Done once per request, within which neither timestep nor strategy change: for all steps
-        together it costs little more than for a single one. Learning from replay never looks.
+        together it costs little more than for a single one.
         """
-        compute = partial(self._logp_at, explore=self._explore, timestep=self._timestep)
-        later = self._logp_may_wait
-        add_output(episodes, ACTION_LOGP, source=ACTION_DIST_INPUTS, compute=compute, later=later)
+        add_output(episodes, ACTION_LOGP, source=ACTION_DIST_INPUTS, compute=self.logp)
 
     def draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
         """Actions drawn uniformly from the action space, without the module."""

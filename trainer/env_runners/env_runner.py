@@ -112,14 +112,17 @@ class EnvRunner(Checkpointable, abc.ABC):
     weights_version: int
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__ and name != "config":  # set before, so no setting
-            object.__setattr__(self, name, value)
-            return
-        config = self.__dict__.get("config")
-        is_setting = config is not None and name in config and name not in EnvRunner.__annotations__
-        if is_setting or (name == "config" and config is not None):
-            raise FrozenConfigError.of_attribute(self, name, value)
+        has_config = self.__dict__.get("config") is not None
+        if has_config and name not in self.__dict__.get("_no_settings", ()):
+            self._refuse_setting(name, value)
         super().__setattr__(name, value)
+
+    def _refuse_setting(self, name: str, value: Any) -> None:
+        is_setting = name in self.config and name not in EnvRunner.__annotations__
+        if is_setting or name == "config":
+            raise FrozenConfigError.of_attribute(self, name, value)
+        # Looked up once: some attributes are set in each round.
+        self.__dict__.setdefault("_no_settings", set()).add(name)
 
     @property
     def worker_index(self) -> int:

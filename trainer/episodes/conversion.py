@@ -8,7 +8,6 @@ each episode gets its part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import accumulate, chain, pairwise, starmap
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import ACTIONS, OBS, REWARDS
-from trainer.episodes.lookback_buffer import LaterBuffer, LookbackBuffer
+from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.types import Array
@@ -60,7 +59,6 @@ def add_output(
     *,
     source: str,
     compute: Callable[[Array, Any], Array],
-    later: bool = False,
 ) -> None:
     """Adds an extra output that follows from another one and the actions, look-back included.
 
@@ -72,7 +70,6 @@ def add_output(
         source: of the output it is computed from.
         compute: called once with the sources and the actions of all steps, [T, …] each; its T rows
             must not depend on each other.
-        later: compute when the output of one of the episodes is first looked at.
     """
     chosen = [
         episode
@@ -85,20 +82,10 @@ def add_output(
         return
     sources = [np.asarray(episode.extra_model_outputs[source].data) for episode in chosen]
     actions = [_as_batch(episode.actions.data) for episode in chosen]
-    values: list[Array] = []
-
-    def column(part: slice, is_numpy: bool) -> Any:
-        if not values:
-            values.append(compute(np.concatenate(sources), nested.concatenate(*actions)))
-        return values[0][part] if is_numpy else list(values[0][part])
-
+    values = compute(np.concatenate(sources), nested.concatenate(*actions))
     for episode, part in zip(chosen, _parts(sources), strict=True):
-        column_of = partial(column, part, episode.is_numpy)
-        episode.extra_model_outputs[name] = (
-            LaterBuffer(column_of, lookback=episode.lookback)
-            if later
-            else LookbackBuffer(column_of(), lookback=episode.lookback)
-        )
+        column = values[part] if episode.is_numpy else list(values[part])
+        episode.extra_model_outputs[name] = LookbackBuffer(column, lookback=episode.lookback)
 
 
 def _as_batch(data: Any) -> Any:

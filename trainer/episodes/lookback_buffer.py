@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -607,34 +607,6 @@ class LookbackBuffer:
             f"{len(self)} from step 0 on; indices that exist: {known}. Use one of them, or let a "
             "getter give a stand-in with `fill=`."
         )
-
-
-class LaterBuffer(LookbackBuffer):
-    """A column that follows from others, computed when it is first looked at."""
-
-    __slots__ = ("_compute", "_computed")
-
-    def __init__(self, compute: Callable[[], Any], *, lookback: int = 0) -> None:
-        """Computes nothing.
-
-        Args:
-            compute: gives the data.
-            lookback: see `LookbackBuffer`.
-        """
-        self._compute: Callable[[], Any] | None = compute
-        self.lookback = lookback
-        self.space = None
-
-    @property
-    def data(self) -> Any:
-        """See `LookbackBuffer`."""
-        if self._compute is not None:
-            self._computed, self._compute = self._compute(), None
-        return self._computed
-
-    @data.setter
-    def data(self, data: Any) -> None:
-        self._computed, self._compute = data, None
 
 
 class InfoBuffer(LookbackBuffer):

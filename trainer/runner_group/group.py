@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
@@ -60,18 +60,38 @@ _MOST_WORKERS: Final = 4096
 """More processes than any machine runs."""
 
 
+class _Steps(NamedTuple):
+    """What is shared out; see `EnvRunnerGroup.sample_env_steps` and `sample_agent_steps`."""
+
+    number: int
+    counted: str
+    whole_episodes: bool
+
+
+class _Requests(NamedTuple):
+    """What runners are asked in a round of sampling.
+
+    Attributes:
+        by_runner: requests by runner number.
+        most_steps: of a slot.
+    """
+
+    by_runner: dict[int, SampleRequest]
+    most_steps: int
+
+
 @dataclass(frozen=True)
 class _Shares:
     """How steps are shared out over the slots: the same for every sample of as many steps.
 
     Attributes:
-        asked: what was shared out.
+        steps: what was shared out.
         places: of the runners to which.
         assignments: by runner number.
         most_steps: of a slot.
     """
 
-    asked: tuple[Any, ...]
+    steps: _Steps
     places: Mapping[int, RunnerPlace]
     assignments: Mapping[int, tuple[Assignment, ...]]
     most_steps: int
@@ -80,12 +100,12 @@ class _Shares:
     def of(
         cls,
         slots: Sequence[Assignment],
-        asked: tuple[Any, ...],
+        steps: _Steps,
         places: Mapping[int, RunnerPlace],
     ) -> _Shares:
         """The shares of all slots, in their order."""
         return cls(
-            asked,
+            steps,
             places,
             {
                 index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
@@ -281,7 +301,7 @@ class EnvRunnerGroup:
             round_,
             self._records.places,
             self._note_dropped,
-            requests=requests,
+            requests=requests.by_runner,
             asks={index: ask for index, ask in asks.items() if index in healthy},
         )
 
@@ -312,21 +332,22 @@ class EnvRunnerGroup:
 
     def _requests(
         self, num_steps: int, *, by_agent: bool, whole_episodes: bool = False, **options: Any
-    ) -> dict[int, SampleRequest]:
-        """Requests by runner number that share steps out over all slots."""
+    ) -> _Requests:
+        """Requests that share steps out over all slots."""
         counted = "num_env_steps" if self.agents is None or not by_agent else "num_agent_steps"
-        asked = (num_steps, counted, whole_episodes)
+        steps = _Steps(num_steps, counted, whole_episodes)
         places, shares = self._records.places, self._shares
-        if shares is None or shares.asked != asked or shares.places is not places:
+        if shares is None or shares.steps != steps or shares.places is not places:
             slots = [
                 Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
                 for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
             ]
-            shares = self._shares = _Shares.of(slots, asked, places)
-        return {
+            shares = self._shares = _Shares.of(slots, steps, places)
+        requests = {
             index: SampleRequest(assignments, **options)
             for index, assignments in shares.assignments.items()
         }
+        return _Requests(requests, shares.most_steps)
 
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
@@ -400,28 +421,28 @@ class EnvRunnerGroup:
         if isinstance(under_way, TicketPlay) and under_way is not but:
             self._asking.abandon()
 
-    def _asks(self, requests: Mapping[int, SampleRequest]) -> dict[int, Ask]:
+    def _asks(self, requests: _Requests) -> dict[int, Ask]:
         return {
             index: Ask(
                 "sample",
                 (request,),
                 # No episode is shorter than a step.
-                max_new_episodes=self._shares.most_steps if self._shares is not None else 1,
+                max_new_episodes=requests.most_steps,
                 stall_limit_s=self._asking.stall_limit_s,
                 limited_by=self._asking.limited_by,
             )
-            for index, request in requests.items()
+            for index, request in requests.by_runner.items()
         }
 
-    def _sample(self, requests: Mapping[int, SampleRequest]) -> GroupSample:
+    def _sample(self, requests: _Requests) -> GroupSample:
         ahead, asking = self._ahead, self._asking
-        if ahead is not None and ahead.answers(requests, asking.weights):
+        if ahead is not None and ahead.answers(requests.by_runner, asking.weights):
             asking.under_way = None
             result = ahead.take()
             asking.take_over(result)
         else:
             result = asking.run(self._asks(requests))
-        sample = self._committed(requests, result)
+        sample = self._committed(requests.by_runner, result)
         self._records.healthy_or_raise()
         return sample
 

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -176,14 +176,49 @@ def set_blas_threads(number: int) -> int | None:
 
 
 class SingleThreadedBlas:
-    """The block of `single_threaded_blas`; as a generator it would cost twice as much."""
+    """The block of `single_threaded_blas`; as a generator it would cost twice as much.
+
+    The number belongs to the process: threads may be in such blocks at the same time, one inside
+    the other or overlapping. The first that comes sets it, the last that goes puts it back.
+    """
+
+    _lock = threading.RLock()  # a signal handler may compute, too
+    _users: ClassVar[list[int]] = []
+    """The threads in such a block, as often as they are."""
+    _before: ClassVar[int | None] = None
 
     def __enter__(self) -> None:
-        self._before = set_blas_threads(1)
+        cls = SingleThreadedBlas
+        with cls._lock:
+            cls._users.append(threading.get_ident())
+            if len(cls._users) == 1:
+                cls._before = set_blas_threads(1)
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            set_blas_threads(self._before)
+        cls = SingleThreadedBlas
+        with cls._lock:
+            before = cls._before
+            cls._users.remove(threading.get_ident())
+            if not cls._users and before is not None:
+                set_blas_threads(before)
+
+    @classmethod
+    def forget_other_threads(cls) -> None:
+        """In a forked process, where they do not exist."""
+        cls._lock.release()
+        others = [user for user in cls._users if user != threading.get_ident()]
+        for user in others:
+            cls._users.remove(user)
+        if others and not cls._users and cls._before is not None:
+            set_blas_threads(cls._before)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=SingleThreadedBlas._lock.acquire,
+        after_in_parent=SingleThreadedBlas._lock.release,
+        after_in_child=SingleThreadedBlas.forget_other_threads,
+    )
 
 
 def single_threaded_blas() -> SingleThreadedBlas:

@@ -1,0 +1,87 @@
+"""One BLAS thread while somebody computes; afterwards as many as before, however blocks overlap."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from trainer.runtime import threads
+from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
+
+
+class Blas:
+    """A BLAS as far as it is asked here."""
+
+    def __init__(self) -> None:
+        self.number = 4
+
+    def get(self) -> int:
+        return self.number
+
+    def set(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.fixture
+def blas(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blas]:
+    blas = Blas()
+    monkeypatch.setattr(threads, "_thread_functions", lambda: (blas.get, blas.set))
+    assert SingleThreadedBlas._users == []
+    yield blas
+    assert SingleThreadedBlas._users == []
+
+
+def test_the_number_is_put_back_also_after_an_error(blas: Blas) -> None:
+    with pytest.raises(ValueError, match="inside"), single_threaded_blas():  # noqa: PT012
+        assert blas.number == 1
+        raise ValueError("inside")
+    assert blas.number == 4
+
+
+def test_a_block_within_a_block_leaves_it_to_the_outer_one(blas: Blas) -> None:
+    with single_threaded_blas():
+        with single_threaded_blas():
+            assert blas.number == 1
+        assert blas.number == 1
+    assert blas.number == 4
+
+
+def test_the_last_of_overlapping_threads_puts_it_back(blas: Blas) -> None:
+    """The first one goes while the second is still inside."""
+    is_inside, may_go, numbers = threading.Event(), threading.Event(), []
+
+    def second() -> None:
+        with single_threaded_blas():
+            is_inside.set()
+            assert may_go.wait(10)
+            numbers.append(blas.number)
+
+    thread = threading.Thread(target=second)
+    with single_threaded_blas():
+        thread.start()
+        assert is_inside.wait(10)
+    may_go.set()
+    thread.join()
+    assert numbers == [1]
+    assert blas.number == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork here")
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(blas: Blas) -> None:
+    """The hooks of a fork, called one after the other: other tests may have left threads."""
+    SingleThreadedBlas._users.append(-1)  # a thread that computes meanwhile
+    SingleThreadedBlas._before, blas.number = 4, 1
+    with single_threaded_blas():
+        SingleThreadedBlas._lock.acquire()
+        SingleThreadedBlas.forget_other_threads()
+        assert blas.number == 1
+    assert blas.number == 4
+
+    SingleThreadedBlas._users.append(-1)
+    blas.number = 1
+    SingleThreadedBlas._lock.acquire()
+    SingleThreadedBlas.forget_other_threads()
+    assert blas.number == 4
