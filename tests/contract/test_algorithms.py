@@ -178,6 +178,11 @@ def digest(value: Any) -> str:
     return hashlib.sha256(encode(value)).hexdigest()[:16]
 
 
+def different_elsewhere(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """What differs between runs with other numbers of runners, and must not."""
+    return different(of_no_runner(one), of_no_runner(other))
+
+
 def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
     """What does not depend on which runner steps which env."""
     parts = (
@@ -196,33 +201,44 @@ def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_restored_run_goes_on_whatever_it_did_before(name: str) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_an_iteration_that_fails_never_happened(
+    name: str,
+) -> None:
+    def fail(_: Any) -> NoReturn:
+        raise OSError("on purpose")
+
     course = undisturbed(name)
-    with config(name, seed=None).build_algo() as algo:
-        algo.train()
+    with config(name).build_algo() as algo:
+        assert different(digests(algo, NUM_ITERATIONS), course.found) == []
+        assert known(algo) == course.middle
+        algo.__dict__["add_to_result"] = fail  # sampled, learnt and evaluated
+        with pytest.raises(OSError, match="on purpose"):
+            algo.train()
+        del algo.__dict__["add_to_result"]
+        assert known(algo) == course.middle
+        assert different(digests(algo, NUM_ITERATIONS), course.rest) == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_of_another_seed_is_another_one_until_it_is_restored(name: str) -> None:
+    course, spread = undisturbed(name), undisturbed(name, 2)
+    with config(name, seed=8).build_algo() as algo:
+        other = different(digests(algo, NUM_ITERATIONS), course.found)
+        assert any(part.startswith("learner") for part in other)
         algo.restore_from_path(course.path)
         assert known(algo) == course.middle
         assert different(digests(algo, NUM_ITERATIONS), course.rest) == []
         algo.set_state(decode(course.middle))
         assert known(algo) == course.middle
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(name: str) -> None:
-    course = undisturbed(name)
-    with config(name).build_algo() as algo:
-        assert different(digests(algo, NUM_ITERATIONS), course.found) == []
-        assert known(algo) == course.middle
-    with config(name, seed=8).build_algo() as algo:
-        other = different(digests(algo, NUM_ITERATIONS), course.found)
-    assert any(part.startswith("learner") for part in other)
+        algo.restore_from_path(spread.path)  # a checkpoint of another number of runners
+        assert different_elsewhere(digests(algo, NUM_ITERATIONS), course.rest) == []
 
 
 def go_on_elsewhere() -> None:
     """The program of the new process: what it finds, by name of the run."""
     found = {}
     for name, path in json.loads(sys.argv[1]).items():
-        with config(name).build_algo() as algo:
+        with config(name, seed=None).build_algo() as algo:
             algo.restore_from_path(path)
             found[name] = digests(algo, NUM_ITERATIONS)
     sys.stdout.write(json.dumps(found))
@@ -247,13 +263,8 @@ def test_a_new_process_goes_on_with_the_same_bytes() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_it_makes_no_difference_where_envs_are_stepped(name: str) -> None:
     alone, spread = undisturbed(name), undisturbed(name, 2)
-    for one, other in ((alone.found, spread.found), (alone.rest, spread.rest)):
-        assert different(of_no_runner(one), of_no_runner(other)) == []
-    for saved, num_env_runners in ((alone, 2), (spread, 0)):  # a checkpoint of the other number
-        with config(name, num_env_runners).build_algo() as algo:
-            algo.restore_from_path(saved.path)
-            found = digests(algo, NUM_ITERATIONS)
-        assert different(of_no_runner(found), of_no_runner(alone.rest)) == []
+    assert different_elsewhere(alone.found, spread.found) == []
+    assert different_elsewhere(alone.rest, spread.rest) == []
 
 
 def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
@@ -272,8 +283,8 @@ def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_kills_change_nothing(name: str) -> None:
-    course = undisturbed(name, 2)
+def test_kills_change_nothing_and_the_run_of_no_runner_is_taken_over(name: str) -> None:
+    course, alone = undisturbed(name, 2), undisturbed(name)
     with config(name, 2).build_algo() as algo:
         found: dict[str, str] = {}
         for number in range(NUM_ITERATIONS):
@@ -281,20 +292,6 @@ def test_kills_change_nothing(name: str) -> None:
             algo.env_runner_group.foreach_env_runner(die)
             found |= digests(algo, 1)
         assert algo.env_runner_group.num_remote_worker_restarts() == NUM_ITERATIONS
-    assert different(found, course.found) == []
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_an_iteration_that_fails_never_happened(name: str) -> None:
-    def fail(_: Any) -> NoReturn:
-        raise OSError("on purpose")
-
-    course = undisturbed(name)
-    with config(name).build_algo() as algo:
-        algo.restore_from_path(course.path)
-        algo.__dict__["add_to_result"] = fail  # sampled, learnt and evaluated
-        with pytest.raises(OSError, match="on purpose"):
-            algo.train()
-        del algo.__dict__["add_to_result"]
-        assert known(algo) == course.middle
-        assert different(digests(algo, NUM_ITERATIONS), course.rest) == []
+        assert different(found, course.found) == []
+        algo.restore_from_path(alone.path)
+        assert different_elsewhere(digests(algo, NUM_ITERATIONS), alone.rest) == []

@@ -40,6 +40,20 @@ def undisturbed() -> dict[str, str]:
     return trained(config(0, 6), ITERATIONS)
 
 
+@pytest.fixture(scope="module")
+def saved_often(
+    undisturbed: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Path]:
+    """The checkpoints of a run after each of its iterations but the last one."""
+    folder, results, saved = tmp_path_factory.mktemp("league"), [], {}
+    with config(0, 6).build_algo() as algo:
+        for number in range(1, ITERATIONS):
+            results.append(algo.train())
+            saved[number] = Path(algo.save_to_path(folder / str(number)))
+        assert different(outcome(algo, [*results, algo.train()]), undisturbed) == []
+    return saved
+
+
 @pytest.fixture
 def algo() -> Iterator[Algorithm]:
     with config(0, 2).callbacks(None).build_algo() as built:
@@ -65,15 +79,12 @@ def test_a_league_is_the_same_however_envs_are_spread(
 
 @pytest.mark.parametrize("iteration", range(1, ITERATIONS))
 def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
-    undisturbed: dict[str, str], tmp_path: Path, iteration: int
+    undisturbed: dict[str, str], saved_often: dict[int, Path], iteration: int
 ) -> None:
-    with config(0, 6).build_algo() as algo:
-        for _ in range(iteration):
-            algo.train()
-        algo.save_to_path(tmp_path / "c")
+    path = saved_often[iteration]
     again: Algorithm = config(0, 6).build_algo()
-    again.restore_from_path(tmp_path / "c")
-    for restored in (again, Algorithm.from_checkpoint(tmp_path / "c", allow_code=True)):
+    again.restore_from_path(path)
+    for restored in (again, Algorithm.from_checkpoint(path, allow_code=True)):
         with restored:
             results = [restored.train() for _ in range(ITERATIONS - iteration)]
             assert different(outcome(restored, results), undisturbed) == []
@@ -163,7 +174,7 @@ def _wait_for_iteration(
 def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
     tmp_path: Path, seed: int, num_kills: int, num_env_runners: int
 ) -> None:
-    iterations = STEP * num_kills + 12
+    iterations = STEP * num_kills + 6
     for name in ("killed", "alone"):
         (tmp_path / name).mkdir()
     found = killed_league(

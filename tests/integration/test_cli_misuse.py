@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gymnasium.error import DependencyNotInstalled
 
 from checkpoints import read_manifest
 from tests.command_line import ENV, SMALL, command, rows, run, train
+from trainer.algorithms.algorithm import Algorithm
 from trainer.cli import main
 from trainer.testing.processes import wait_until
 
@@ -272,3 +274,81 @@ def test_three_runs_started_in_one_second_get_a_directory_each(
     made = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert made == [name, f"{name}-2", f"{name}-3"]
     assert all((tmp_path / "runs" / path / "checkpoints" / "000001").is_dir() for path in made)
+
+
+# ---- what newcomers type
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "no command was given. There are: train, "),
+        (["trian"], "there is no command 'trian'. Did you mean 'train'?"),
+        (["train", "--enw", "CartPole-v1"], "usage: local-trainer train"),
+        (["train", "--enw", "CartPole-v1"], "--enw (did you mean '--env'?) CartPole-v1"),
+        (["evaluate", "run", "--epsiodes=2"], "--epsiodes=2 (did you mean '--episodes'?)"),
+        (["--lines", "train"], "unrecognized arguments: --lines"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_nearest(
+    words: list[str], expected: str, tmp_path: Path
+) -> None:
+    assert expected in run(*words, folder=tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--jobs", "2"], "no --seeds were given"),
+        (["--track", "mlfow:"], "Did you mean 'mlflow'?"),
+        (["--config", "none.yaml"], "there is no such file in"),
+        (["--config", "settings.d"], "--config settings.d/settings.json."),
+        (["--config", "wrong.json"], "confg (did you mean 'config'?)"),
+    ],
+)
+def test_options_without_effect_or_target_are_refused(
+    words: list[str], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.d").mkdir()
+    (tmp_path / "settings.d" / "settings.json").write_text("{}")
+    (tmp_path / "wrong.json").write_text('{"confg": {}}')
+    before = sorted(tmp_path.rglob("*"))
+    words = ["train", "--env", ENV, "--stop-iterations", "1", *words]
+    assert expected in run(*words, folder=tmp_path, code=1).stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_has_ended_says_that_nothing_was_trained(tmp_path: Path) -> None:
+    train(tmp_path, "--stop-iterations", "1")
+    assert "since the run has ended already" in run("resume", "run", folder=tmp_path).stdout
+    assert len(rows(tmp_path)) == 1
+
+
+def test_a_folder_that_is_no_run_is_told_with_the_runs_in_it(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "several" / "seed-0").mkdir(parents=True)
+    (tmp_path / "several" / "seed-0" / "results.jsonl").write_text("")
+    told = run("evaluate", "several", folder=tmp_path, code=1).stderr
+    assert "with runs in it: several/seed-0. Give one" in told
+    told = run("evaluate", "empty", folder=tmp_path, code=1).stderr
+    assert "local-trainer runs lists runs" in told
+
+
+def test_what_is_to_be_typed_has_paths_with_spaces_quoted(tmp_path: Path) -> None:
+    place = tmp_path / "with space" / "checkpoints" / "000001"
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text("{}")
+    words = ["train", "--env", ENV, "--stop-iterations", "1", "--run-dir", "with space"]
+    assert "local-trainer resume 'with space')" in run(*words, folder=tmp_path, code=1).stderr
+
+
+def test_a_window_that_cannot_be_opened_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+
+    train(tmp_path, "--stop-iterations", "1")
+    monkeypatch.setattr(Algorithm, "evaluate", refuse)
+    told = run("play", "run", "--human", "--env", ENV, folder=tmp_path, code=1).stderr
+    assert told == "ConfigError: pygame is not installed, run `pip install pygame`\n"

@@ -5,6 +5,7 @@ What is whole here is slow; each has a sample of itself in the default run.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -39,6 +40,7 @@ def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_run
         config = PPOConfig().environment(env).debugging(seed=3)
         config.env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
         config.training(train_batch_size=64, minibatch_size=32, num_epochs=2)
+        config.rl_module(model_config={"fcnet_hiddens": [8]})
         with config.build_algo() as algo:
             told_by.append([told(algo.train()) for _ in range(5)])
             state = whole_state(algo)
@@ -318,11 +320,13 @@ RUNS = [gaps, evaluated, whole_episodes, looking_back, with_runners, dqn, sac]
 NUM_ITERATIONS = 6
 
 
-def stopped_and_restored(make: Any, stops: set[int], folder: Path) -> bytes:
+def stopped_and_restored(
+    make: Any, stops: set[int], folder: Path, num_iterations: int = NUM_ITERATIONS
+) -> bytes:
     """`everything` of a run that ends at some iterations and goes on from a checkpoint."""
     results = []
     algo = make().build_algo()
-    for number in range(NUM_ITERATIONS):
+    for number in range(num_iterations):
         if number in stops:
             path = algo.save_to_path(folder / f"{number}")
             algo.stop()
@@ -469,16 +473,22 @@ def numbers(evaluation: Any) -> bytes:
     return encode(told({key: found[key] for key in ("env_runners", "num_episodes")}))
 
 
+@functools.cache
+def one_after_the_other() -> tuple[bytes, bytes]:
+    """What the first evaluation finds out, and what is learnt after the second one."""
+    with asynchronous(None).build_algo() as algo:
+        expected, other = (numbers(algo.train()["evaluation"]) for _ in range(2))
+        learnt = encode(algo.get_state(["learner", "counters", "connectors"]))
+    assert expected != other
+    return expected, learnt
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("how", ["killed", "restored"])
 def test_x14_an_evaluation_under_way_begins_its_episodes_again(how: str, tmp_path: Path) -> None:
     """Its runners stand in the middle of episodes when they die, or the run ends and is restored;
     training went on meanwhile, and is not disturbed."""
-    with asynchronous(None).build_algo() as algo:
-        shown = [algo.train()["evaluation"] for _ in range(2)]
-        expected, other = map(numbers, shown)
-        learnt = encode(algo.get_state(["learner", "counters", "connectors"]))
-    assert expected != other
+    expected, learnt = one_after_the_other()
     gate = tmp_path / "gate"
     gate.touch()
     algo = asynchronous(gate).build_algo()
@@ -567,20 +577,20 @@ def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_: str)
 )
 def test_x15_exploring_survives_kills_repairs_and_restores(type_: str, tmp_path: Path) -> None:
     """In the middle of episodes, where agents wait and have acted unequally often."""
-    undisturbed = everything(exploring(type_), NUM_ITERATIONS)
+    undisturbed = everything(exploring(type_), 4)
     killed = with_faults(tmp_path, "kills", 37)
-    assert everything(exploring(type_, None, 1, 2, **killed), NUM_ITERATIONS) == undisturbed
+    assert everything(exploring(type_, None, 1, 2, **killed), 4) == undisturbed
     assert happened(killed, 37)
     broken = with_faults(tmp_path, "breaks", 13, 50)
     config = exploring(type_, None, 0, 2, **broken).fault_tolerance(
         restart_failed_sub_environments=True
     )
-    assert everything(config, NUM_ITERATIONS) == undisturbed
+    assert everything(config, 4) == undisturbed
     assert happened(broken, 50)
-    stopped = stopped_and_restored(lambda: exploring(type_), {2, 3}, tmp_path)
+    stopped = stopped_and_restored(lambda: exploring(type_), {2, 3}, tmp_path, 4)
     assert stopped == undisturbed
     # A control: what is compared does show what was explored.
-    assert everything(exploring(type_).env_runners(explore=False), NUM_ITERATIONS) != undisturbed
+    assert everything(exploring(type_).env_runners(explore=False), 4) != undisturbed
 
 
 def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:

@@ -32,6 +32,7 @@ def test_one_agent_in_a_multi_agent_env_is_a_single_agent(make: Any) -> None:
     for env in ("CartPole-v1", OneCartPole):
         config = make().environment(env).env_runners(num_env_runners=0, num_envs_per_env_runner=2)
         config.training(train_batch_size=64).debugging(seed=3)
+        config.rl_module(model_config={"fcnet_hiddens": [8]})
         if make is PPOConfig:
             config.training(minibatch_size=32, num_epochs=2)
         if make is DQNConfig:

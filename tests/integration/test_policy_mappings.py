@@ -51,6 +51,7 @@ class TwoKinds(MultiAgentEnv):
 def two_kinds(mapping: Any, **policies: Any) -> PPOConfig:
     config = PPOConfig().environment(TwoKinds).env_runners(num_env_runners=0)
     config.multi_agent(policies=policies, policy_mapping_fn=mapping)
+    config.training(train_batch_size=40, minibatch_size=16, num_epochs=2)
     return config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -84,6 +85,12 @@ def trained(algo: Algorithm, num_iterations: int) -> list[bytes]:
 def outcome(made: PPOConfig, num_iterations: int = 4) -> tuple[list[bytes], bytes]:
     with made.build_algo() as algo:
         return trained(algo, num_iterations), everything(algo)
+
+
+@functools.cache
+def undisturbed() -> tuple[list[bytes], bytes]:
+    """What two runners come to when nothing happens."""
+    return outcome(config(2))
 
 
 class LaggingByHand(PPO):
@@ -205,7 +212,6 @@ CHANGES_RESULTS = ("it is evaluated", "a function is called")
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_happens_meanwhile_changes_no_bytes(what: str) -> None:
     found = []
-    undisturbed, _ = outcome(config(2))
     for num_env_runners in (0, 2):
         with config(num_env_runners).build_algo() as algo:
             results = trained(algo, 2)
@@ -214,7 +220,7 @@ def test_what_happens_meanwhile_changes_no_bytes(what: str) -> None:
             results += trained(algo, 2)
             found.append(learnt(algo))
             if num_env_runners and what not in CHANGES_RESULTS:
-                assert results == undisturbed
+                assert results == undisturbed()[0]
     assert found[0] == found[1]
 
 
@@ -371,16 +377,27 @@ def test_modules_that_are_added_act_at_once(tmp_path: Path) -> None:
 # ---- checkpoints
 
 
+@pytest.fixture(scope="module")
+def saved_often(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, bytes]]:
+    """The checkpoints of a run before each of its iterations, and all that it knew then."""
+    folder, saved, results = tmp_path_factory.mktemp("saved"), [], []
+    with config(2).build_algo() as algo:
+        for number in range(4):
+            at_save = everything(algo)
+            saved.append((algo.save_to_path(folder / str(number), background=True), at_save))
+            algo.finish_saving()
+            results += trained(algo, 1)
+        assert (results, everything(algo)) == undisturbed()
+    return saved
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("num_before", [0, 1, 2, 3])
-def test_a_restored_run_asks_for_the_same_sample_again(num_before: int, tmp_path: Path) -> None:
-    results, end = outcome(config(2))
-    with config(2).build_algo() as algo:
-        assert trained(algo, num_before) == results[:num_before]
-        at_save = everything(algo)
-        path = algo.save_to_path(tmp_path / "checkpoint", background=True)
-        algo.finish_saving()
-        assert trained(algo, 4 - num_before) == results[num_before:]
+def test_a_restored_run_asks_for_the_same_sample_again(
+    num_before: int, saved_often: list[tuple[str, bytes]]
+) -> None:
+    results, end = undisturbed()
+    path, at_save = saved_often[num_before]
     with Algorithm.from_checkpoint(path, callbacks=Remembering) as restored:
         assert everything(restored) == at_save
         assert trained(restored, 4 - num_before) == results[num_before:]

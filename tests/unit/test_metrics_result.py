@@ -327,3 +327,11 @@ def test_standard_keys_are_listed_once_with_owner() -> None:
     assert timer is not None
     assert timer.is_wall_clock
     assert describe("env_runners/theta_mean") is None
+
+
+def test_an_unknown_path_is_compared_with_its_neighbours_not_with_what_is_before_it() -> None:
+    result = ResultDict({"env_runners": {"episode_return_mean": 1.0, "episode_len_max": 2}})
+    with pytest.raises(KeyError, match="Did you mean 'episode_reward_m"):
+        result["env_runners/episode_reward"]
+    with pytest.raises(KeyError, match="Did you mean 'env_runners/episode_len_max'"):
+        result["env_runners/episode_len_maxi"]

@@ -43,6 +43,7 @@ from trainer.cli.named_code import import_from_here
 from trainer.cli.output import missing_extras_told, on_one_line, tell, tell_json
 from trainer.cli.run_directory import RUN_FILE
 from trainer.errors import ConfigError
+from trainer.reports.run_records import find_runs
 
 # ---- checkpoint paths
 #
@@ -73,7 +74,21 @@ def checkpoint_at(path: str) -> Path:
             "it saved one. Start again: local-trainer train --run-dir, with what it was started "
             "with."
         )
+    if given.is_dir() and not (given / "manifest.json").exists():
+        _refuse_several_runs(given)
     return given
+
+
+def _refuse_several_runs(folder: Path) -> None:
+    """Names the runs in a folder, such as those of several seeds, of which one is meant."""
+    runs = find_runs(folder)
+    if runs:
+        shown = ", ".join(str(run) for run in runs[:_MAX_SHOWN])
+        more = f" and {len(runs) - _MAX_SHOWN} more" if len(runs) > _MAX_SHOWN else ""
+        raise ConfigError(
+            f"{folder.resolve()} is no run, but a folder with runs in it: {shown}{more}. Give one "
+            "of them."
+        )
 
 
 def newest_whole_at(path: str) -> Path:

@@ -68,6 +68,12 @@ def train(arguments: argparse.Namespace) -> int:
         tracker_service(name)  # one that is not there is told before anything is made
     if arguments.seeds is not None:
         return _train_seeds(arguments, config)
+    if arguments.jobs is not None:
+        raise ConfigError(
+            f"--jobs {arguments.jobs} says how many of --seeds train at the same time, and no "
+            "--seeds were given. Give --seeds 0-4, for example, or leave --jobs out; processes "
+            "that sample for one run are --num-env-runners."
+        )
     with contextlib.ExitStack() as stack:
         directory = _locked_directory(arguments, config, stack)
         directory.create(plan)
@@ -115,7 +121,7 @@ def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
     words = own.parse_known_args(arguments.words)[1]
     with contextlib.ExitStack() as stack:
         folder = _locked_directory(arguments, config, stack).relative_path
-        return SeedRuns(arguments.seeds, folder, words, num_jobs=arguments.jobs).run()
+        return SeedRuns(arguments.seeds, folder, words, num_jobs=arguments.jobs or 1).run()
 
 
 def resume(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,7 +25,8 @@ from typing import Any
 from callbacks import CallbackConfigError, CallbackError
 from callbacks.ready_made.metric_values import RETURN
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
-from checkpoints import CheckpointError, CodeNotAllowedError, listing
+from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowedError, listing
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.cli import checkpoint_commands, commands, report_commands, tuning_commands
 from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, set_up_logging
@@ -140,8 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:  # the program ends behind it
         atexit.register(gc.freeze)  # else Python would look through all that is there: 0.15 s
-    parsed = make_parser().parse_args(arguments)
-    parsed.words = list(sys.argv[1:] if arguments is None else arguments)
+    parsed = _parsed(list(sys.argv[1:] if arguments is None else arguments))
     set_up_logging()
     try:
         importing_is_over()
@@ -167,8 +168,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _parsed(words: list[str]) -> argparse.Namespace:
+    """The arguments of a command; ends the program when they are wrong, as argparse does.
+
+    A misspelt command or option is answered with the nearest one.
+    """
+    parser = make_parser()
+    commands_: dict[str, argparse.ArgumentParser] = parser.get_default("parsers")
+    if not words or not (words[0] in commands_ or words[0].startswith("-")):
+        said = f"there is no command {words[0]!r}." if words else "no command was given."
+        meant = did_you_mean(words[0], commands_) if words else ""
+        parser.error(f"{said}{meant} There are: {', '.join(commands_)}; --help says what each does")
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        of_command = next(commands_[word] for word in words if word in commands_)
+        known = re.findall(r"--[\w-]+", of_command.format_help())
+        hints = (did_you_mean(word.partition("=")[0], known, IN_BRACKETS) for word in unknown)
+        told = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
+        of_command.error(f"unrecognized arguments: {' '.join(told)}")
+    parsed.words = words
+    return parsed
+
+
 def _advice(parsed: argparse.Namespace, error: Exception) -> str:
     """What to type, where the error says what to write in Python."""
+    if isinstance(error, CheckpointNotFoundError):
+        return (
+            "\nOn the command line: give the directory of a run, such as runs/<run>, or a "
+            "checkpoint in it; local-trainer runs lists runs."
+        )
     if not isinstance(error, CodeNotAllowedError):
         return ""
     options = {"env": "--env NAME", "callbacks": "--callbacks NAME", "allow_code": "--allow-code"}
@@ -262,6 +290,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_watch(subparsers)
     _add_plot(subparsers)
     _add_report(subparsers)
+    parser.set_defaults(parsers=subparsers.choices)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
         subparser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -280,7 +309,7 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--seeds", type=seeds, metavar="A-B", help="several runs, one per seed, such as 0-4 or 0,7"
     )
     parser.add_argument(
-        "--jobs", type=count, default=1, metavar="N",
+        "--jobs", type=count, metavar="N",
         help="--seeds: how many run at the same time (default: 1)",
     )  # fmt: skip
     parser.add_argument(

@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+from gymnasium.error import DependencyNotInstalled
+
 from callbacks.ready_made.display import printable
 from trainer.errors import ConfigError
 
@@ -56,7 +58,7 @@ def missing_extras_told() -> Iterator[None]:
     """
     try:
         yield
-    except ImportError as error:
+    except (ImportError, DependencyNotInstalled) as error:
         raise ConfigError(str(error)) from error
 
 

@@ -15,6 +15,7 @@ import dataclasses
 import json
 import logging
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -256,9 +257,10 @@ class RunDirectory:
             ConfigError: it holds a run already, or cannot be written.
         """
         if self.checkpoints.holds_any():
+            quoted = shlex.quote(str(self.relative_path))
             raise ConfigError(
                 f"{self.path} holds a run already. Go on with it "
-                f"(local-trainer resume {self.relative_path}), or give another --run-dir."
+                f"(local-trainer resume {quoted}), or give another --run-dir."
             )
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
@@ -346,7 +348,7 @@ class RunDirectory:
             raise TrainerError(
                 f"Results cannot be kept in {self.results_file}: {error}. Make room or permissions "
                 "for the file; then go on from the newest checkpoint with: local-trainer resume "
-                f"{self.relative_path}"
+                f"{shlex.quote(str(self.relative_path))}"
             ) from error
 
     def save_checkpoint(self, algo: Algorithm, *, keep: int | None) -> Path:

@@ -28,6 +28,7 @@ from callbacks.ready_made.trackers import (
     facts_of,
     video_artifacts,
 )
+from checkpoints.nearest_names import did_you_mean
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import RunDirectory, RunPlan
@@ -128,4 +129,5 @@ def tracker_service(name: str) -> TrackerService:
             return TrackioService(place or _PROJECT)
         if service == "aim":
             return AimService(place or None)
-    raise ConfigError(f"There is no tracker {service!r}. There are: {', '.join(TRACKERS)}.")
+    meant = did_you_mean(service, TRACKERS)
+    raise ConfigError(f"There is no tracker {service!r}.{meant} There are: {', '.join(TRACKERS)}.")

@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -20,6 +21,7 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.stopping import StopCriteria
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.trees import same
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
@@ -98,6 +100,13 @@ def read_experiment(name: str) -> Experiment:
     path = Path(name).expanduser()
     if path.suffix == ".py":
         return _of_module(executed(path, name), name)
+    if path.is_dir():
+        file = path / SETTINGS_FILE
+        advice = f"Give its settings: --config {shlex.quote(str(file))}."
+        raise ConfigError(
+            f"--config {name} is a directory; expected a file, or package.module:name. "
+            f"{advice if file.is_file() else _SHAPE}"
+        )
     if path.suffix not in _DATA_FILES:
         found = imported(name, option="--config")
         if isinstance(found, Mapping):
@@ -108,6 +117,11 @@ def read_experiment(name: str) -> Experiment:
             values = _parsed(path)
     except ConfigError:
         raise  # which is a ValueError, too
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"--config {name}: there is no such file in {path.absolute().parent}. Check its name "
+            "and the current folder."
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--config {name} cannot be read: {error}. {_SHAPE}") from error
     if not isinstance(values, dict):
@@ -195,7 +209,8 @@ def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
     wrong = [key for key, part in parts.items() if not isinstance(part, Mapping)]
     if unknown or wrong:
         what = f"has {wrong[0]}={parts[wrong[0]]!r}, which is no table" if wrong else ""
-        what = f"has the unknown key(s) {', '.join(unknown)}" if unknown else what
+        told = (f"{key}{did_you_mean(key, _KEYS, IN_BRACKETS)}" for key in unknown)
+        what = f"has the unknown key(s) {', '.join(told)}" if unknown else what
         raise ConfigError(f"--config {name} {what}. {_SHAPE} Settings stand in `config`.")
     _check_saving(parts["save"], name)
     settings = dict(parts["config"])

@@ -91,6 +91,8 @@ class TrainingRun:
         last = self._directory.last_result()
         # A run that has ended already makes no further iteration, however often it is resumed.
         reason = None if last is None else self._reason(last)
+        if reason is not None:
+            reason = f"Nothing was trained, since the run has ended already. {reason}"
         saved_at = self._algo.training_iteration
         has_checkpoint = saved_at > 0
         while reason is None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
-from checkpoints.nearest_names import did_you_mean
+from checkpoints.nearest_names import did_you_mean, nearest
 from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
@@ -847,6 +847,14 @@ class ResultDict(dict[str, Any]):
 
     def _message(self, key: object) -> str:
         known = [*self.flat(), *self, *OLD_NAMES.result_keys]
+        if isinstance(key, str) and "/" in key:  # what is before its last name is all too similar
+            place, _, name = key.rpartition("/")
+            siblings = self._find(place)
+            if isinstance(siblings, Mapping):
+                beside = {str(sibling): f"{place}/{sibling}" for sibling in siblings}
+                meant = nearest(name, [*beside, *OLD_NAMES.result_keys])
+                if meant is not None:
+                    return f"This result has no {key!r}. Did you mean {beside.get(meant, meant)!r}?"
         return f"This result has no {key!r}.{did_you_mean(key, known)}"
 
     def __contains__(self, key: object) -> bool:
