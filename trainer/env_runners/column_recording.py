@@ -104,9 +104,7 @@ class ColumnRecording:
         if carried:
             self._carried.append((index, first, episode))
 
-    def carry(
-        self, carried: Sequence[tuple[EnvSlot, SingleAgentEpisode]], *, now_s: float
-    ) -> None:
+    def carry(self, carried: Sequence[tuple[EnvSlot, SingleAgentEpisode]], *, now_s: float) -> None:
         """Goes on with episodes that are no objects meanwhile.
 
         Args:

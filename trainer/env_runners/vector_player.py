@@ -470,9 +470,7 @@ class VectorPlayer(SingleAgentPlayer):
             add(sub_env, unseen.number, record)
         recording.unseen.clear()
 
-    def _make_unfilled_episode(
-        self, fragment: Fragment, unseen: UnseenEpisode
-    ) -> FragmentEpisode:
+    def _make_unfilled_episode(self, fragment: Fragment, unseen: UnseenEpisode) -> FragmentEpisode:
         """An episode as an object; its columns are filled in when it is looked at."""
         index, head = unseen.place.sub_env, unseen.head
         env = self._runner.env
