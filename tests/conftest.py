@@ -94,6 +94,7 @@ def processes_have_imported_what_tests_import() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for user in (actor_start, local_engine):
             patch.setattr(user, "preload", preload)
+        preload((), "forkserver")  # whoever starts the server: tests may, too
         yield
 
 

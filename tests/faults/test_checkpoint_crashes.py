@@ -125,12 +125,12 @@ def save_old(path: Path) -> None:
     (path / "notes.txt").write_text("good run")
 
 
-def count_operations(directory: Path, *, has_old: bool) -> int:
+def operations_of_a_save(directory: Path, *, has_old: bool) -> list[str]:
     recording = Recording()
     if has_old:
         save_old(directory / "c")
     save(directory / "c", NEW, recording)
-    return len(recording.operations)
+    return [name for name, _ in recording.operations]
 
 
 def found_values(directory: Path) -> list[int]:
@@ -164,8 +164,13 @@ def in_child(act: Callable[[], None]) -> int:
 # remove directory.
 FIRST_SAVE = 20
 REPLACEMENT = 28
-CASES = [(False, number) for number in range(FIRST_SAVE)] + [
-    (True, number) for number in range(REPLACEMENT)
+WRITES = {2, 3, 6, 9, 12, 15}
+CASES = [
+    (has_old, number, when)
+    for has_old, num_operations in ((False, FIRST_SAVE), (True, REPLACEMENT))
+    for number in range(num_operations)
+    # Only a write has a half; half of any other operation is the moment before it.
+    for when in ("before", "after", *["half"] * (number in WRITES))
 ]
 
 
@@ -173,12 +178,13 @@ CASES = [(False, number) for number in range(FIRST_SAVE)] + [
 def test_table_of_cases_covers_every_operation(
     tmp_path: Path, has_old: bool, expected: int
 ) -> None:
-    assert count_operations(tmp_path, has_old=has_old) == expected
+    operations = operations_of_a_save(tmp_path, has_old=has_old)
+    assert len(operations) == expected
+    assert {number for number, name in enumerate(operations) if name == "write"} == WRITES
 
 
-@pytest.mark.parametrize("when", ["before", "half", "after"])
 @pytest.mark.parametrize("how", ["error", "error for good", "keyboard", "exit"])
-@pytest.mark.parametrize(("has_old", "number"), CASES)
+@pytest.mark.parametrize(("has_old", "number", "when"), CASES)
 def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
     tmp_path: Path, has_old: bool, number: int, how: str, when: str
 ) -> None:

@@ -196,7 +196,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path) -> None:
-    (tmp_path / "my_config.py").write_text(CONFIG_MODULE)
+    (tmp_path / "config_of_crashes.py").write_text(CONFIG_MODULE)
     settings: dict[str, Any] = {
         "env_config": {"where": "step", "at_step": 3},
         "crash_dir": str(tmp_path),
@@ -211,16 +211,17 @@ def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path)
     assert "--env package.module.MyEnv" in without.stderr
     for code in (
         ("--env", "trainer.testing.envs.FailingEnv"),
-        ("--config", "my_config:make"),
+        ("--config", "config_of_crashes:make"),
     ):
         found = run(tmp_path, file.name, *code)
         assert found.returncode == 1, found
         assert "env runner 0 of training in env 'FailingEnv'" in found.stdout
         assert "fails on purpose" in found.stderr
         assert "InjectedFaultError: " in found.stderr
-    wrong = run(tmp_path, file.name, "--config", "my_config:nothing")
-    assert wrong.returncode == 1
-    assert "--config my_config:nothing: module 'my_config' has no attribute" in wrong.stderr
+    words = ["replay-episode", file.name, "--config", "config_of_crashes:nothing"]
+    wrong = command_line.run(*words, folder=tmp_path, code=1)
+    told = "--config config_of_crashes:nothing: module 'config_of_crashes' has no attribute"
+    assert told in wrong.stderr
 
 
 def test_the_random_numbers_of_the_process_go_on_as_if_nothing_was_played(tmp_path: Path) -> None:

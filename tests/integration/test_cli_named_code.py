@@ -150,6 +150,7 @@ JSON: dict[str, Any] = {
             "train_batch_size": 40,
             "minibatch_size": 20,
             "num_epochs": 1,
+            "model": {"fcnet_hiddens": [8]},
             "lr": 0.25,
         },
     }
@@ -164,6 +165,7 @@ num_env_runners = 0
 train_batch_size = 40
 minibatch_size = 20
 num_epochs = 1
+model = {fcnet_hiddens = [8]}
 lr = 0.25
 """
 YAML = """
@@ -176,12 +178,14 @@ config:
   train_batch_size: 40
   minibatch_size: 20
   num_epochs: 1
+  model: {fcnet_hiddens: [8]}
   lr: 25e-2  # a text, if it is read as YAML 1.1
 """
 PYTHON = """
 from trainer import PPOConfig
 config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
 config.training(train_batch_size=40, minibatch_size=20, num_epochs=1, lr=0.25)
+config.training(model={"fcnet_hiddens": [8]})
 stop = {"training_iteration": 2}
 """
 

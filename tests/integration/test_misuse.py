@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from checkpoints.arguments import ArgumentError
-from tests.misuse import Answer, answer, calls, targets
+from tests.misuse import Answer, Call, answer, calls, targets
 from trainer import MetricsLogger, PPOConfig, ReplayBuffer
 from trainer.testing.envs import CountdownEnv
 
@@ -59,8 +59,7 @@ def test_an_error_from_inside_is_recognised(
         return len(module_id)  # what a method without checks does
 
     monkeypatch.setattr(ReplayBuffer, "get_num_episodes", get_num_episodes)
-    call = next(each for each in calls(1, 2_000) if each.owner == "buffer" and each.name == "add")
-    broken = type(call)("buffer", "get_num_episodes", (), ())
+    broken = Call("buffer", "get_num_episodes", (), ())
     assert "NoneType" in answer(broken, tmp_path).raw
 
 

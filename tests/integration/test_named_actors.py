@@ -126,8 +126,8 @@ def test_envs_and_callbacks_in_runners_reach_actors_by_name(
 ) -> None:
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     actors.init(namespace="of_this_run")
-    steps, episodes, reported = counts_of_one_iteration(2, 400)
-    assert (steps, episodes) == (400, reported)
+    steps, episodes, reported = counts_of_one_iteration(2, 200)
+    assert (steps, episodes) == (200, reported)
     assert episodes > 0
 
 
