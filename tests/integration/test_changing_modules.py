@@ -513,6 +513,8 @@ def is_taken(mutation: Mutation) -> bool:
     what, path = mutation
     if "model_config" in path:  # judged with the weights, whose shapes follow from it
         return path[-1] != "model_config" or what == "key added"
+    if len(path) == 2 and path[0] == "modules":  # other ids: told by the components of a checkpoint
+        return what.startswith("key")
     return path in TAKEN and what != "wrong type"
 
 
