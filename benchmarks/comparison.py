@@ -208,8 +208,8 @@ LINES: Final = (
 )
 
 _LONGER: Final = (
-    "Not in here, for it takes half an hour: how steady DQN is "
-    "(python -m benchmarks.dqn_steadiness)."
+    "Not in here, for it takes half an hour: how steady DQN and SAC are "
+    "(python -m benchmarks.steadiness)."
 )
 
 

@@ -271,6 +271,17 @@ def test_buffers_are_part_of_the_state() -> None:
     assert module.forward_acting(rows(3)).tobytes() == acted.tobytes()
 
 
+def test_buffers_are_taken_over_by_a_copy_that_follows() -> None:
+    module, copy = built(NoisyDense), built(NoisyDense)
+    update(module, rows(8))
+    copy.copy_buffers(module)
+    copy.parameters.flat[:] = module.parameters.flat
+    assert copy.forward_acting(rows(3)).tobytes() == module.forward_acting(rows(3)).tobytes()
+    theirs = copy.get_state()["body.1.running_mean"].tobytes()
+    update(module, rows(8))
+    assert copy.get_state()["body.1.running_mean"].tobytes() == theirs, "no memory is shared"
+
+
 def test_state_dicts_of_torch_go_out_and_in() -> None:
     module, other = built(NoisyDense), built(NoisyDense)
     module.parameters.flat[:] += 0.3

@@ -211,6 +211,29 @@ def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task
     assert same(other.observation, slot.observation)
 
 
+class CountedDerived(Derived, Counted):
+    """Counts the steps that are made in it, too."""
+
+
+def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken() -> None:
+    slot = new_slot(CountedDerived(LONG), keeps_actions=True)
+    slot.begin(SingleAgentEpisode("training-0-0"), 5)
+    slot.observation, infos = slot.reset()
+    assert slot.episode is not None
+    slot.episode.add_env_reset(slot.observation, infos)
+    play(slot, 1, 0)
+    cut(slot)
+    slot.take_position()
+    slot.set_task(4)
+    play(slot, 1, 1)
+    before: Any = slot.env
+    env = CountedDerived(LONG)
+    slot.take_env(env)
+    assert slot.replay_running(unchanged)
+    assert env.num_steps == 2, "the state and what was played since lead there"
+    assert env.step(1)[0].tolist() == before.step(1)[0].tolist()
+
+
 def test_a_saved_slot_holds_the_state_as_plain_data() -> None:
     slot = new_slot(Counted(LONG))
     begin(slot)
