@@ -21,6 +21,7 @@ from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
 from tests import league
 from tests.league import config, off_policy_config, outcome, trained
 from tests.multi_agent_runs import Gaps
+from tests.mutated_states import Mutation, mutated, mutations
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
 from trainer.modules import Matchups, RLModule, RLModuleSpec
@@ -509,6 +510,38 @@ def test_a_checkpoint_whose_modules_cannot_act_changes_nothing(
             other.restore_from_path(tmp_path / "c")
         assert everything(other) == before
         assert other.module_ids == ("first", "main")
+
+
+TAKEN = [
+    ("updates_of_removed",),  # a module may have any id
+    ("fingerprints",),  # may be missing: those of earlier releases lack them
+    ("fingerprints", "policy_mapping_fn"),
+]
+
+
+def is_taken(mutation: Mutation) -> bool:
+    """Whether a spoilt state is a good one all the same."""
+    what, path = mutation
+    if "model_config" in path:  # judged with the weights, whose shapes follow from it
+        return path[-1] != "model_config" or what == "key added"
+    if len(path) == 2 and path[0] == "modules":  # other ids: told by the components of a checkpoint
+        return what.startswith("key")
+    return path in TAKEN and what != "wrong type"
+
+
+def test_modules_that_are_spoilt_are_refused_by_name_and_nothing_is_changed(
+    algo: Algorithm,
+) -> None:
+    algo.train()
+    algo.add_module("old", copy_of="main")
+    state = algo.get_state()
+    before = everything(algo)
+    found = [one for one in mutations(state["modules"]) if not is_taken(one)]
+    for mutation in random.Random(3).sample(found, 30):
+        spoilt = {**state, "modules": mutated(state["modules"], mutation)}
+        with pytest.raises(CheckpointMismatchError, match=r"(?s)modules.*Nothing was changed"):
+            algo.set_state(spoilt)
+        assert everything(algo) == before, mutation
 
 
 # ---- settings that name other modules than a checkpoint has

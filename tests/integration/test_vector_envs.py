@@ -530,6 +530,52 @@ def test_after_an_error_slots_know_where_they_stand(monkeypatch: pytest.MonkeyPa
     assert after_an_error(Drifting) == (context, where)
 
 
+def test_running_episodes_stay_where_the_log_likelihoods_of_a_request_cannot_be_computed() -> None:
+    with ppo().build_algo() as algo:
+        runner: Any = algo.env_runner
+        first = runner.sample(num_timesteps=12)
+        compute, fails = runner._player.actions.logp, [True]
+
+        def logp(*given: Any, **named: Any) -> Any:
+            if fails.pop() if fails else False:
+                raise RuntimeError("on purpose")
+            return compute(*given, **named)
+
+        runner._player.actions.logp = logp
+        with pytest.raises(RuntimeError, match="on purpose"):
+            runner.sample(num_timesteps=12)
+        lengths = [(slot.episode.id_, slot.episode.t) for slot in runner._player.slots]
+        assert lengths == [(chunk.id_, 6) for chunk in first]
+        later = [runner.sample(num_timesteps=12) for _ in range(2)]
+        steps = [
+            (chunk.id_, step)
+            for chunk in [*first, *later[0], *later[1]]
+            for step in range(chunk.t_started, chunk.t)
+        ]
+        assert len(set(steps)) == len(steps), "each step is handed out once"
+        assert {(chunk.t_started, chunk.t) for chunk in later[0]} == {(3, 9)}
+        for chunk in [*later[0], *later[1]]:
+            chunk.validate()
+            assert np.isfinite(chunk.get_extra_model_outputs("action_logp")).all()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_what_was_changed_in_a_running_episode_stays_whatever_its_slot(index: int) -> None:
+    with ppo(num_envs=3).env_runners(episode_lookback_horizon=2).build_algo() as algo:
+        runner: Any = algo.env_runner
+        runner.sample(num_timesteps=12)
+        before = runner.sample(num_timesteps=12)
+        untouched = {chunk.id_: chunk.observations.data[-3:].copy() for chunk in before}
+        episode = runner._player.slots[index].episode
+        changed = np.full(4, 0.5, np.float32)
+        episode.observations.data[0] = changed
+        for chunk in runner.sample(num_timesteps=9):
+            expected = untouched[chunk.id_]
+            if chunk.id_ == episode.id_:
+                expected[0] = changed
+            assert chunk.observations.data[:3].tobytes() == expected.tobytes()
+
+
 def after_a_callback_raised(mode: AutoresetMode) -> bytes:
     """Where slots stand after the first of two episodes that ended together was told of."""
     makers = [lambda: Counter(1), lambda: Counter(1), lambda: Counter(3)]

@@ -166,3 +166,15 @@ def test_what_goes_on_after_a_cut_shares_no_memory_with_the_chunk() -> None:
         outputs = {"action_dist_inputs": np.zeros(4, np.float32)}
         episode.add_env_step(np.ones(3, np.float32), 1, 1.0, extra_model_outputs=outputs)
     assert encode(resting.get_state()) == encode(expected.get_state())
+
+
+def test_a_chunk_that_is_kept_keeps_no_rows_of_others_alive() -> None:
+    source = fragment()
+    sent = parts(source)
+    for kept in (sent[1], travelled(sent * 2)[1]):
+        columns = [kept.observations.data, kept.actions.data, kept.rewards.data]
+        columns += [column.data for column in kept.extra_model_outputs.values()]
+        assert all(column.base is None or column.base.size <= column.size for column in columns)
+        assert encode(kept.get_state()) == encode(parts(source)[1].get_state())
+    large = sent[2]
+    assert np.shares_memory(large.rewards.data, source.rewards), "half of it is no waste"

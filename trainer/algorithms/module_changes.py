@@ -26,7 +26,13 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
+from trainer.errors import (
+    ConfigError,
+    ModuleError,
+    SerializationError,
+    TrainerError,
+    UnsupportedSpaceError,
+)
 from trainer.learners import Learner
 from trainer.modules import (
     ByModule,
@@ -77,6 +83,15 @@ _STATE: Final = shapes.fields(
     },
     optional={"fingerprints": shapes.dict_of(shapes.TEXT)},
 )
+_NO_MODULES: Final = (
+    CheckpointMismatchError,
+    ConfigError,
+    ModuleError,
+    SerializationError,
+    UnsupportedSpaceError,
+)
+"""What is raised where a state describes no modules, or none that can act."""
+
 _FUNCTION: Final = "a function"
 _MAPPINGS: Final = ("mapping", "evaluation_mapping")
 
@@ -593,7 +608,10 @@ class ModuleChanges:
     def set_state(self, state: State) -> None:
         """Nothing is left to do: `adopt` came first, for other parts follow from the modules."""
         if not _are_same(state, self.get_state()):
-            raise CheckpointMismatchError("The modules of the state are not those that there are.")
+            raise CheckpointMismatchError(
+                f"The state of {MODULES!r} names other modules, settings or mappings than it says "
+                "when it is taken again. Nothing was changed. Choose another checkpoint."
+            )
 
     def adopt(self, state: State | None, *, only: ModuleId | None = None) -> Adopted:
         """Makes the modules of a state; what they have learnt is restored afterwards.
@@ -607,13 +625,19 @@ class ModuleChanges:
                 changed.
         """
         if state is not None:
-            self.check_state(state)
-            self._functions_before = dict(state.get("fingerprints", {}))
+            try:
+                self.check_state(state)
+            except CheckpointMismatchError as error:
+                raise CheckpointMismatchError(
+                    f"The component {MODULES!r} of the checkpoint says not which modules there "
+                    f"are: {error}. Nothing was changed. Choose another checkpoint."
+                ) from error
             if _are_same(state, self.get_state()):
+                self._functions_before = dict(state.get("fingerprints", {}))
                 return Adopted()
         try:
-            wanted, to_come = self._of_one(only) if state is None else self._of_state(state)
-        except (ConfigError, ModuleError, SerializationError) as error:
+            return self._adopt_checked(state, only)
+        except _NO_MODULES as error:
             gone = [] if state is None else {*self.first.ids} & {*state["updates_of_removed"]}
             hint = (
                 f" The settings name {', '.join(map(repr, sorted(gone)))}, which the run removed: "
@@ -622,9 +646,16 @@ class ModuleChanges:
                 else ""
             )
             raise CheckpointMismatchError(
-                f"The modules of the checkpoint cannot act here: {error}{hint} Nothing was changed."
+                f"The modules of the checkpoint (its component {MODULES!r}) cannot act here: "
+                f"{error}{hint} Nothing was changed."
             ) from error
+
+    def _adopt_checked(self, state: State | None, only: ModuleId | None) -> Adopted:
+        """See `adopt`; the state has the right form."""
+        wanted, to_come = self._of_one(only) if state is None else self._of_state(state)
+        before = {} if state is None else dict(state.get("fingerprints", {}))
         if wanted is self.now:
+            self._functions_before = before
             return Adopted()
         put_back, group = self.noting(), self._algorithm.env_runner_group
         positions = group.get_state()
@@ -635,7 +666,7 @@ class ModuleChanges:
             group.set_state(positions)
 
         self._take(wanted, lambda: None)
-        self._to_come = to_come
+        self._to_come, self._functions_before = to_come, before
         return Adopted(self.complete, undo)
 
     def complete(self) -> None:

@@ -87,7 +87,7 @@ class ColumnRecording:
         self._noise_from, self._noise_until = [0] * count, [-1] * count
         self._noise_ends: dict[int, list[int]] = {}
         self._carried: list[tuple[int, int, SingleAgentEpisode]] = []
-        self._tails: list[Fragment] = []
+        self._tails: list[tuple[Fragment, list[int]]] = []
 
     # ---- who plays
 
@@ -104,26 +104,28 @@ class ColumnRecording:
         if carried:
             self._carried.append((index, first, episode))
 
-    def carry(self, slot: EnvSlot, head: SingleAgentEpisode, *, now_s: float) -> None:
-        """Goes on with an episode that is no object meanwhile.
+    def carry(self, carried: Sequence[tuple[EnvSlot, SingleAgentEpisode]], *, now_s: float) -> None:
+        """Goes on with episodes that are no objects meanwhile.
 
         Args:
-            slot: whose it is.
-            head: its chunk so far, without a step.
+            carried: slots, and of each the episode's chunk so far, without a step.
             now_s: when.
         """
-        index = slot.index
-        self.heads[index], self._begun_at_s[index] = head, now_s
-        tail = head.fragment if isinstance(head, FragmentEpisode) else None
-        if not isinstance(head, FragmentEpisode) or not isinstance(tail, Fragment):
-            self.go_on(slot, head)
-            return
         # What was cut together is taken over together.
-        place = head.place
-        if not any(tail is known for known in self._tails):
-            self._tails.append(tail)
-            self.fragment.write_tail(self.row, tail)
-        self._plays(slot, first=self.row + place.first - place.stop, begin=self.row)
+        cut_together: dict[int, tuple[Fragment, list[int]]] = {}
+        for slot, head in carried:
+            index = slot.index
+            self.heads[index], self._begun_at_s[index] = head, now_s
+            tail = head.fragment if isinstance(head, FragmentEpisode) else None
+            if not isinstance(head, FragmentEpisode) or not isinstance(tail, Fragment):
+                self.go_on(slot, head)
+                continue
+            cut_together.setdefault(id(tail), (tail, []))[1].append(index)
+            place = head.place
+            self._plays(slot, first=self.row + place.first - place.stop, begin=self.row)
+        self._tails = list(cut_together.values())
+        for tail, sub_envs in self._tails:
+            self.fragment.write_tail(self.row, tail, sub_envs)
 
     def begin(self, slot: EnvSlot, *, now_s: float) -> None:
         """Begins an episode with what the sub-env shows at this row."""
@@ -177,8 +179,8 @@ class ColumnRecording:
         fragment, row = self.fragment, self.row
         if fragment.actions is None:
             fragment.open_actions(actions, dict(outputs))
-            for tail in self._tails:
-                fragment.write_tail_actions(row, tail)
+            for tail, sub_envs in self._tails:
+                fragment.write_tail_actions(row, tail, sub_envs)
             self._tails = []
             for index, first, episode in self._carried:
                 fragment.write_carried(index, first, episode)
@@ -241,11 +243,14 @@ class ColumnRecording:
     def settle(self, slot: EnvSlot) -> Place:
         """Writes noise position and observation of a running slot back, not its episode.
 
+        Settled once more, it stands where it stood.
+
         Returns:
             its place.
         """
         index = slot.index
         slot.noise.pass_over(self.row - self._noise_from[index])
+        self._noise_from[index] = self.row
         slot.observation = self.fragment.observations[index, self.row].copy()
         return self._place(index)
 

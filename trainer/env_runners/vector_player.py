@@ -42,6 +42,7 @@ from trainer.episodes.fragment import Fragment, FragmentEpisode, Place, own_memo
 from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
+from trainer.runtime.signals import signals_deferred
 from trainer.seeding import Role, evaluation_index, training_index
 
 _LOGGER = logging.getLogger(__name__)
@@ -274,18 +275,25 @@ class VectorPlayer(SingleAgentPlayer):
         self.actions.refresh()
         for slot, assignment in zip(self.slots, request.assignments, strict=True):
             slot.assign(assignment)
-        recording = self._new_recording()
+        recording, carried = self._new_recording()
         samples: list[list[Any]] = [[] for _ in self.slots]
         try:
+            for slot in carried:  # from here on, only the recording has their episodes
+                slot.episode = None
             while self._steps_to_go > 0:
                 self._step_columns(recording, samples, explore=explore, timestep=request.timestep)
+            return self._hand_out_columns(recording, samples)
         except BaseException:
-            self._settle_as_played(recording)
+            with signals_deferred():
+                self._settle_as_played(recording)
             raise
-        return self._hand_out_columns(recording, samples)
 
-    def _new_recording(self) -> ColumnRecording:
-        """Begins where the slots stand, with the episodes of those sub-envs that are fresh."""
+    def _new_recording(self) -> tuple[ColumnRecording, list[EnvSlot]]:
+        """Begins where the slots stand, with the episodes of those sub-envs that are fresh.
+
+        Returns:
+            the recording, and the slots whose episodes are no objects while it goes on.
+        """
         carried: set[int] = set()
         hears_nothing = not (self._events.listens_to_begins or self._events.listens_to_ends)
         for slot in self.slots:
@@ -305,15 +313,13 @@ class VectorPlayer(SingleAgentPlayer):
             num_rows=int(num_rows * _ROOM_FOR_RESETS) + 2,
             noise_width=source.noise_width,
         )
-        now_s = time.perf_counter()
+        heads = [(slot, episode) for slot, episode in playing if slot.index in carried]
+        recording.carry(heads, now_s=time.perf_counter())
         for slot, episode in playing:
-            if slot.index in carried:
-                recording.carry(slot, episode, now_s=now_s)
-                slot.episode = None
-            else:
+            if slot.index not in carried:
                 recording.go_on(slot, episode)
         self.activity.doing(STEPPING)
-        return recording
+        return recording, [slot for slot, _ in heads]
 
     def _step_columns(
         self,
@@ -446,10 +452,10 @@ class VectorPlayer(SingleAgentPlayer):
         if not recording.unseen:
             return
         rewards, module_id = recording.fragment.rewards, self._spec.module_specs.only_id
-        add, seen, of_plain = self.finished.add, self._seen, EpisodeRecord.of_plain
+        add, of_plain = self.finished.add, EpisodeRecord.of_plain
         for unseen in recording.unseen:
             sub_env, _, begin, stop = unseen.place
-            episode = seen(recording.fragment, unseen)
+            episode = self._make_unfilled_episode(recording.fragment, unseen)
             samples[sub_env].append(episode)
             paid = rewards[sub_env, begin:stop].tolist()
             if unseen.head is not None:
@@ -464,7 +470,7 @@ class VectorPlayer(SingleAgentPlayer):
             add(sub_env, unseen.number, record)
         recording.unseen.clear()
 
-    def _seen(self, fragment: Fragment, unseen: UnseenEpisode) -> FragmentEpisode:
+    def _make_unfilled_episode(self, fragment: Fragment, unseen: UnseenEpisode) -> FragmentEpisode:
         """An episode as an object; its columns are filled in when it is looked at."""
         index, head = unseen.place.sub_env, unseen.head
         env = self._runner.env
@@ -487,40 +493,62 @@ class VectorPlayer(SingleAgentPlayer):
         """Cuts the running episodes and brings all that was played into its final form."""
         recording.add_logp(self.actions.logp)
         self._finish_unseen(recording, samples)
-        chunks = []
         tail = None
         if recording.fragment.is_plain and recording.fragment.actions is not None:
             but = {ACTION_LOGP} - set(self.actions.outputs)
             tail = recording.tail(self._spec.lookback, but=but)
-        for slot in self.slots:
-            if not recording.is_running[slot.index]:
-                continue
-            if slot.episode is None and tail is not None:
-                samples[slot.index].append(self._rested(recording, slot, tail))
-                continue
-            chunk = self._settled(recording, slot)
-            slot.cut(self._spec.lookback)
-            if slot.episode is not None:
-                if ACTION_LOGP not in self.actions.outputs:
-                    slot.episode.extra_model_outputs.pop(ACTION_LOGP, None)
-                own_memory(slot.episode)
-            samples[slot.index].append(chunk)
-            chunks.append((slot, chunk))
+        with signals_deferred():  # an interrupt finds each slot before its cut or behind it
+            chunks = self._cut_running_episodes(recording, samples, tail)
         episodes = [episode for of_slot in samples for episode in of_slot]
-        seen = [
+        filled = [
             episode
             for episode in episodes
             if not isinstance(episode, FragmentEpisode) or episode.fragment is None
         ]
-        self._finish_columns(seen)
+        self._finish_columns(filled)
         for slot, chunk in chunks:
             slot.remember(chunk, keep_chunk=self._keeps_chunks)
-        self.actions.add_logp(seen)
+        self.actions.add_logp(filled)
         self._slot_at_work = None
         return episodes
 
-    def _settled(self, recording: ColumnRecording, slot: EnvSlot) -> SingleAgentEpisode:
-        """The running chunk of a slot, with its columns; the slot stands behind it."""
+    def _cut_running_episodes(
+        self, recording: ColumnRecording, samples: list[list[Any]], tail: Fragment | None
+    ) -> list[tuple[EnvSlot, SingleAgentEpisode]]:
+        """Adds the chunks of running episodes to the samples; what goes on is in the slots again.
+
+        Args:
+            recording: what was played; no slot plays in it any more.
+            samples: by slot.
+            tail: the rows to rest on for an episode that is no object; None if rows say not all.
+
+        Returns:
+            the chunks that are filled, with their slots.
+        """
+        chunks = []
+        for slot in self.slots:
+            if not recording.is_running[slot.index]:
+                continue
+            if slot.episode is None and tail is not None:
+                chunk: SingleAgentEpisode = self._cut_unfilled_episode(recording, slot, tail)
+            else:
+                chunk = self._fill_running_chunk(recording, slot)
+                slot.cut(self._spec.lookback)
+                if slot.episode is not None:
+                    self._forget_logp(slot.episode)
+                    own_memory(slot.episode)
+                chunks.append((slot, chunk))
+            samples[slot.index].append(chunk)
+            recording.is_running[slot.index] = False
+        return chunks
+
+    def _forget_logp(self, episode: SingleAgentEpisode) -> None:
+        """Leaves out what is computed for all steps at the end of each request."""
+        if ACTION_LOGP not in self.actions.outputs:
+            episode.extra_model_outputs.pop(ACTION_LOGP, None)
+
+    def _fill_running_chunk(self, recording: ColumnRecording, slot: EnvSlot) -> SingleAgentEpisode:
+        """The running chunk of a slot, with its columns; it is the slot's episode still."""
         place, episode = recording.settle(slot), slot.episode
         if episode is not None:
             fragment = recording.fragment
@@ -528,16 +556,18 @@ class VectorPlayer(SingleAgentPlayer):
             fill(episode, columns, num_steps=place.stop - place.begin)
             return episode
         unseen = recording.running_unseen(slot, place, now_s=time.perf_counter())
-        slot.episode = made = self._seen(recording.fragment, unseen)
+        slot.episode = made = self._make_unfilled_episode(recording.fragment, unseen)
         if unseen.head is None:
             slot.env_seed = self._seed_of(slot)
         return made
 
-    def _rested(self, recording: ColumnRecording, slot: EnvSlot, tail: Fragment) -> FragmentEpisode:
+    def _cut_unfilled_episode(
+        self, recording: ColumnRecording, slot: EnvSlot, tail: Fragment
+    ) -> FragmentEpisode:
         """Cuts an episode that is no object: returns the chunk; the slot has what goes on."""
         place, now_s = recording.settle(slot), time.perf_counter()
         unseen = recording.running_unseen(slot, place, now_s=now_s)
-        chunk = self._seen(recording.fragment, unseen)
+        chunk = self._make_unfilled_episode(recording.fragment, unseen)
         sub_env, first, begin, stop = place
         paid = recording.fragment.rewards[sub_env, begin:stop].tolist()
         if unseen.head is None:
@@ -585,6 +615,7 @@ class VectorPlayer(SingleAgentPlayer):
             if place.stop > place.begin:
                 columns = recording.fragment.lists(place)
                 fill(episode, columns, num_steps=place.stop - place.begin)
+                self._forget_logp(episode)
             self._slot_at_work = self._slot_at_work or slot
 
     def _id_of(self, slot: EnvSlot, number: int) -> str:

@@ -27,7 +27,9 @@ from trainer.types import Array
 class EpisodeBlock:
     """Columns of chunks one after another, look-back included.
 
-    A `Place` in it has the number of the chunk in place of that of a sub-env.
+    A `Place` in it has the number of the chunk in place of that of a sub-env. An episode that is
+    not filled keeps all of the block alive; filled, it has columns of its own, unless the block is
+    hardly larger than they are (`FragmentEpisode`).
 
     Attributes:
         observations, actions, rewards, outputs: as of `Fragment`, without the axis of sub-envs.
@@ -90,10 +92,10 @@ def flat_columns(
     lengths = stops - starts
     observations, actions, rewards, outputs = source.flat()
     for_observations, for_rest = source.first_rows(where)
-    seen = _ranges(starts + for_observations, lengths + 1)
+    observation_rows = _ranges(starts + for_observations, lengths + 1)
     rows = _ranges(starts + for_rest, lengths)
     block = EpisodeBlock(
-        observations[seen],
+        observations[observation_rows],
         actions[rows],
         rewards[rows],
         {name: column[rows] for name, column in outputs.items()},
@@ -143,7 +145,7 @@ def _is_wide(rows: Array) -> bool:
 
 # ---- travelling
 
-_TOLD: Final = ("id_", "t_started", "is_terminated", "is_truncated", "env_id")
+_TRAVELLING_ATTRIBUTES: Final = ("id_", "t_started", "is_terminated", "is_truncated", "env_id")
 _KINDS: Final = (SingleAgentEpisode, FragmentEpisode)
 _FEWEST: Final = 2
 _WIDEST_ROW_BYTES: Final = 4096
@@ -167,7 +169,7 @@ def _packed_parts(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
     if sources is None or len(sources) > 1:
         return None
     block, places = flat_columns(*sources[0], with_lookback=True)
-    return block, episodes[0].spaces, [_told(one) for one in episodes], places
+    return block, episodes[0].spaces, [_travelling_values(one) for one in episodes], places
 
 
 def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -196,8 +198,8 @@ def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
         begun, stop = stop, stop + len(one.rewards.data)
         places.append(Place(number, begun, begun + one.lookback, stop))
     spaces = (first.observation_space, first.action_space)
-    told = [_told(one) for one in episodes]
-    return EpisodeBlock(observations, actions, rewards, outputs), spaces, told, places
+    values = [_travelling_values(one) for one in episodes]
+    return EpisodeBlock(observations, actions, rewards, outputs), spaces, values, places
 
 
 def _joined(columns: Iterable[Any]) -> Array | None:
@@ -213,7 +215,8 @@ def _joined(columns: Iterable[Any]) -> Array | None:
     return np.concatenate(parts)
 
 
-def _told(episode: SingleAgentEpisode) -> tuple[Any, ...]:
+def _travelling_values(episode: SingleAgentEpisode) -> tuple[Any, ...]:
+    """Values of `_TRAVELLING_ATTRIBUTES`, seconds that it took, return of earlier chunks."""
     return (
         episode.id_,
         episode.t_started,
@@ -226,11 +229,11 @@ def _told(episode: SingleAgentEpisode) -> tuple[Any, ...]:
 
 
 def _unpacked(
-    block: EpisodeBlock, spaces: Sequence[Any], told: Sequence[Any], places: Sequence[Place]
+    block: EpisodeBlock, spaces: Sequence[Any], values: Sequence[Any], places: Sequence[Place]
 ) -> tuple[FragmentEpisode, ...]:
     episodes = []
-    for (*values, elapsed_s, earlier_return), place in zip(told, places, strict=True):
-        attributes = dict(zip(_TOLD, values, strict=True))
+    for (*own, elapsed_s, earlier_return), place in zip(values, places, strict=True):
+        attributes = dict(zip(_TRAVELLING_ATTRIBUTES, own, strict=True))
         attributes["elapsed_s"] = elapsed_s
         if earlier_return:
             attributes["earlier_return"] = earlier_return

@@ -196,22 +196,22 @@ class Fragment:
         tail.last_observations, tail.infos, tail.last_infos = {}, {}, {}
         return tail
 
-    def write_tail(self, row: int, tail: Fragment) -> None:
-        """Writes what sub-envs saw, and were paid for, in the rows before a row."""
+    def write_tail(self, row: int, tail: Fragment, sub_envs: Sequence[int]) -> None:
+        """Writes what some sub-envs saw, and were paid for, in the rows before a row."""
         first, rows = row - tail.num_rows, slice(row - tail.num_rows, row)
         self.observations = wide_enough(self.observations, tail.observations)
-        self.observations[:, first : row + 1] = tail.observations
-        self.rewards[:, rows] = tail.rewards
-        self.is_recorded[:, rows] = tail.is_recorded
+        self.observations[sub_envs, first : row + 1] = tail.observations[sub_envs]
+        self.rewards[sub_envs, rows] = tail.rewards[sub_envs]
+        self.is_recorded[sub_envs, rows] = tail.is_recorded[sub_envs]
 
-    def write_tail_actions(self, row: int, tail: Fragment) -> None:
-        """Writes what sub-envs did in the rows before a row; after `open_actions`."""
+    def write_tail_actions(self, row: int, tail: Fragment, sub_envs: Sequence[int]) -> None:
+        """Writes what some sub-envs did in the rows before a row; after `open_actions`."""
         rows = slice(row - tail.num_rows, row)
         self.actions = wide_enough(self.actions, tail.actions)
-        self.actions[:, rows] = tail.actions
+        self.actions[sub_envs, rows] = tail.actions[sub_envs]
         for name, column in self.outputs.items():
             self.outputs[name] = wider = wide_enough(column, tail.outputs[name])
-            wider[:, rows] = tail.outputs[name]
+            wider[sub_envs, rows] = tail.outputs[name][sub_envs]
 
     def copied_chunk(self, place: Place) -> dict[str, Any]:
         """The same in memory of its own: a chunk that is kept would keep all the fragment."""
@@ -262,6 +262,8 @@ def _own_rows(rows: Array) -> list[Any]:
 class RowSource(Protocol):
     """Rows that chunks are parts of: a `Fragment`, or an `EpisodeBlock` that has travelled."""
 
+    rewards: Array
+
     @property
     def is_plain(self) -> bool:
         """Whether rows say all: there are no infos, and no last observations beside them."""
@@ -296,8 +298,12 @@ _BEGINNING: Final = {
 class FragmentEpisode(SingleAgentEpisode):
     """An episode of a fragment; filled when one of its columns is asked for.
 
-    It is made in 1 µs; an episode with columns takes 10 µs and more. Nothing tells it from others:
-    filled, it is one.
+    It is made in 1 µs; an episode with columns takes 10 µs and more. It is a lazy subclass of
+    `SingleAgentEpisode`: methods and attributes answer the same, but `type()` and `vars()` do not,
+    not even when it is filled. Test with `isinstance`, and read attributes by their names.
+
+    Until it is filled, it keeps all rows alive that it is a part of. Filling copies its columns if
+    they are a small part of these rows (`_MUCH_MORE_ROWS`); otherwise they stay views.
     """
 
     _fragment: RowSource
@@ -336,7 +342,7 @@ class FragmentEpisode(SingleAgentEpisode):
         Its columns are lists, to which steps can be added.
         """
         episode = cls.of(fragment, place, spaces, attributes)
-        episode.__dict__["_rests"] = True
+        episode.__dict__["_is_resting"] = True
         return episode
 
     def __getattr__(self, name: str) -> Any:
@@ -352,12 +358,12 @@ class FragmentEpisode(SingleAgentEpisode):
         fragment, place = state["_fragment"], state["_place"]
         self._start_empty_user_data()
         self.fill_columns(
-            **(_items_of(fragment, place) if "_rests" in state else fragment.chunk(place)),
+            **(_items_of(fragment, place) if "_is_resting" in state else _columns(fragment, place)),
             observation_space=observation_space,
             action_space=action_space,
         )
         self.stopwatch = Stopwatch(state.get("elapsed_s", 0.0))
-        for name in ("_fragment", "_place", "_spaces", "_rests", "elapsed_s"):
+        for name in ("_fragment", "_place", "_spaces", "_is_resting", "elapsed_s"):
             state.pop(name, None)
         state.update(given)
 
@@ -401,6 +407,23 @@ class FragmentEpisode(SingleAgentEpisode):
         twin.__dict__ = dict(self.__dict__)
         twin._fill()
         return twin.get_state()
+
+
+_MUCH_MORE_ROWS: Final = 4
+"""A chunk is copied out of rows that are more than this many times its own."""
+
+
+def _columns(rows: RowSource, place: Place) -> dict[str, Any]:
+    """The columns of a chunk, which keep no more than a few times their own memory alive."""
+    columns = rows.chunk(place)
+    if rows.rewards.size <= _MUCH_MORE_ROWS * (place.stop - place.first):
+        return columns
+    outputs = columns["extra_model_outputs"]
+    return {
+        **columns,
+        **{name: columns[name].copy() for name in ("observations", "actions", "rewards")},
+        "extra_model_outputs": {name: column.copy() for name, column in outputs.items()},
+    }
 
 
 def _items_of(rows: RowSource, place: Place) -> dict[str, Any]:

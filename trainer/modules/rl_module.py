@@ -123,6 +123,8 @@ def _compact(bounds: Array) -> Array:
 
 
 def _full(bounds: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    if np.iscomplexobj(bounds):
+        raise ValueError("its bounds are complex numbers")
     given = np.array(bounds, dtype)
     filled: Array = np.full(shape, given.reshape(-1)[0]) if given.size == 1 else given
     return filled

@@ -101,7 +101,11 @@ class Parameters:
         self.flat[:] = other.flat
 
     def get_state(self) -> dict[str, Array]:
-        """A copy of every tensor by name; while a checkpoint is saved, the tensors themselves."""
+        """Copies of all tensors by name; while a checkpoint is saved, the tensors themselves.
+
+        The copies are parts of one block of memory: who keeps one of them keeps all of it alive.
+        To keep a few tensors of a large network for long, copy these.
+        """
         flat = state_array(self.flat)
         if flat is self.flat:
             return dict(self.views)

@@ -33,7 +33,13 @@ from trainer.config.settings import (
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
-from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
+from trainer.learners import (
+    BatchListener,
+    ReplayBatch,
+    ReplayLearner,
+    ReplaySettings,
+    ReplayUpdate,
+)
 from trainer.learners.learner import schedule_problems
 from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
 from trainer.modules.model_config import DefaultModelConfig
@@ -338,13 +344,24 @@ class SACLearner(ReplayLearner):
         return self._target_entropy
 
     def update_from(
-        self, buffer: ReplayBuffer, *, num_env_steps_sampled_before: int, **others: Any
+        self,
+        buffer: ReplayBuffer,
+        *,
+        num_updates: int,
+        num_env_steps_sampled_lifetime: int,
+        num_env_steps_sampled_before: int,
+        on_batch: BatchListener | None = None,
     ) -> Mapping[str, Any]:
         """See `ReplayLearner.update_from`."""
-        before = num_env_steps_sampled_before
-        self._set_rates(before)
+        self._set_rates(num_env_steps_sampled_before)
         with self._critics.side_by_side:
-            return super().update_from(buffer, num_env_steps_sampled_before=before, **others)
+            return super().update_from(
+                buffer,
+                num_updates=num_updates,
+                num_env_steps_sampled_lifetime=num_env_steps_sampled_lifetime,
+                num_env_steps_sampled_before=num_env_steps_sampled_before,
+                on_batch=on_batch,
+            )
 
     def _set_rates(self, num_env_steps: int) -> None:
         """Writes the learning rate of every number that is learnt."""
