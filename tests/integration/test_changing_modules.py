@@ -175,7 +175,7 @@ def _wait_for_iteration(
 def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
     tmp_path: Path, seed: int, num_kills: int, num_env_runners: int
 ) -> None:
-    iterations = STEP * num_kills + 6
+    iterations = STEP * num_kills + 12
     for name in ("killed", "alone"):
         (tmp_path / name).mkdir()
     found = killed_league(
