@@ -68,16 +68,7 @@ class OnPolicyAlgorithm(Algorithm):
             self._send_weights()
 
 
-# ---- off policy
-#
-# What algorithms with replay share: settings, and rounds of sampling, storing and learning. What
-# algorithms that learn from replay share: sample a little, store it, learn from all.
-#
-# The settings that all algorithms with replay share.
-#
-# What algorithms that learn from replay share.
-
-# ---- config
+# ---- off policy: settings
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -241,7 +232,7 @@ class OffPolicyConfig(AlgorithmConfig):
         return super().get_rollout_fragment_length(worker_index)
 
 
-# ---- algorithm
+# ---- off policy: rounds of sampling, storing and learning
 
 _LOGGER = logging.getLogger(__name__)
 _BUFFER: Final = "replay_buffer"

@@ -33,13 +33,7 @@ from trainer.config.settings import (
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
-from trainer.learners import (
-    BatchListener,
-    ReplayBatch,
-    ReplayLearner,
-    ReplaySettings,
-    ReplayUpdate,
-)
+from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
 from trainer.learners.learner import schedule_problems
 from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
 from trainer.modules.model_config import DefaultModelConfig
