@@ -7,10 +7,8 @@ the steps that were lost with a process need not be known: the same runner choos
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -54,7 +52,7 @@ from trainer.modules.module_table import (
 from trainer.runner_group.records import RunnerPlace, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
-from trainer.seeding import Role
+from trainer.seeding import GlobalGenerators, Role
 from trainer.types import AgentId, ModuleId, State
 
 _LOGGER = logging.getLogger(__name__)
@@ -343,7 +341,7 @@ def replay(
     )
     # As in a worker process: the same number of BLAS threads gives the same bytes, and the global
     # generators are seeded.
-    with single_threaded_blas(), _global_generators_kept():
+    with single_threaded_blas(), GlobalGenerators():
         handler = bootstrap(None)
         try:
             if record["request"] is None:
@@ -373,17 +371,6 @@ def _check_weights(weights: State | None, ids: Collection[ModuleId]) -> None:
             f"settings name {', '.join(map(repr, sorted(ids)))}. Give the settings of the run that "
             "wrote it."
         )
-
-
-@contextlib.contextmanager
-def _global_generators_kept() -> Iterator[None]:
-    """Afterwards the random numbers of this process go on as if nothing had been played."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
 
 
 def _request(state: State) -> SampleRequest:

@@ -391,8 +391,7 @@ class EnvRunnerGroup:
                 steps_per_chunk=steps_per_chunk,
                 returns_episodes=False,
             ),
-            stall_limit_s=asking.stall_limit_s,
-            limited_by=asking.limited_by,
+            limit=asking.limit,
             waits_for_all=waits_for_all,
         )
         asking.under_way = play
@@ -428,8 +427,7 @@ class EnvRunnerGroup:
                 (request,),
                 # No episode is shorter than a step.
                 max_new_episodes=requests.most_steps,
-                stall_limit_s=self._asking.stall_limit_s,
-                limited_by=self._asking.limited_by,
+                limit=self._asking.limit,
             )
             for index, request in requests.by_runner.items()
         }
