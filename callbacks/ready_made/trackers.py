@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from callbacks.errors import CallbackConfigError
@@ -536,7 +536,8 @@ class WandbLogger(TrackerLogger):
 
     Args:
         project: name of the project.
-        folder: where rows, W&B's files and the id of the run are; of one run.
+        folder: where rows, the service's files and the id of the run are; of one run. None:
+            "wandb-tracker".
         group: of the runs; None: algorithm and env.
         max_waiting: see `TrackerLogger`.
         artifacts: see `TrackerLogger`. Checkpoints become versions of one artefact per run.
@@ -546,49 +547,31 @@ class WandbLogger(TrackerLogger):
         ImportError: the package is not installed.
     """
 
+    _service_class: ClassVar = WandbService
+
     def __init__(
         self,
         project: str = "local-trainer",
         *,
-        folder: str | Path = "wandb-tracker",
+        folder: str | Path | None = None,
         group: str | None = None,
         max_waiting: int = 1000,
         artifacts: Sequence[ArtifactKind] = (),
         **settings: Any,
     ) -> None:
-        service = WandbService(project, group, **settings)
+        service = self._service_class(project, group, **settings)
+        folder = f"{service.package}-tracker" if folder is None else folder
         super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
 
 
-class TrackioLogger(TrackerLogger):
+class TrackioLogger(WandbLogger):
     """Sends every result to trackio, a store on this machine.
 
-    Needs `pip install 'local-trainer[trackio]'`.
-
-    Args:
-        project: name of the project.
-        folder: where rows and the id of the run are; of one run.
-        group: of the runs; None: algorithm and env.
-        max_waiting: see `TrackerLogger`.
-        artifacts: see `TrackerLogger`.
-        settings: further arguments of `trackio.init`.
-
-    Raises:
-        ImportError: the package is not installed.
+    Needs `pip install 'local-trainer[trackio]'`. Arguments as of `WandbLogger`; `settings` are
+    those of `trackio.init`, and `folder` is "trackio-tracker" if it is None.
     """
 
-    def __init__(
-        self,
-        project: str = "local-trainer",
-        *,
-        folder: str | Path = "trackio-tracker",
-        group: str | None = None,
-        max_waiting: int = 1000,
-        artifacts: Sequence[ArtifactKind] = (),
-        **settings: Any,
-    ) -> None:
-        service = TrackioService(project, group, **settings)
-        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
+    _service_class = TrackioService
 
 
 class MLflowLogger(TrackerLogger):

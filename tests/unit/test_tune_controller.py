@@ -17,23 +17,23 @@ from trainer.errors import JournalError, TuneError
 from trainer.seeding import trial_seed
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
-    CheckpointCommitted,
     CheckpointRef,
     CountRow,
     EndExperiment,
     EndTrial,
     Reported,
     StartTrial,
-    TimeUp,
     TrialOver,
     TrialStatus,
 )
 from trainer.tune.journal_entries import (
     AmendEntry,
+    CommittedEntry,
     Entry,
     ReportEntry,
     StartEntry,
     SuggestEntry,
+    TimeEntry,
     entry_from_plain,
 )
 from trainer.tune.lanes import Origin
@@ -339,7 +339,7 @@ def test_a_row_that_says_done_ends_its_trial() -> None:
     (end,) = [each for each in step.actions if isinstance(each, EndTrial)]
     assert (end.reason, end.save, end.status) == ("done", True, TrialStatus.TERMINATED)
     assert controller.unfinished_saves == {CheckpointRef(0, 1)}
-    controller.take(CheckpointCommitted(CheckpointRef(0, 1), "000001"))
+    controller.take(CommittedEntry(0, 1, "000001"))
     assert controller.unfinished_saves == set()
     assert controller.is_done
 
@@ -405,7 +405,7 @@ def test_time_up_ends_the_experiment_and_is_replayed() -> None:
     simulation.carry_out(simulation.controller.begin())
     for _ in range(9):
         simulation.carry_out(simulation.controller.take(simulation.next_event()))
-    simulation.carry_out(simulation.controller.take(TimeUp(60.0)))
+    simulation.carry_out(simulation.controller.take(TimeEntry(60.0)))
     assert simulation.controller.is_done
     ends = dict(simulation.outcome.ends)
     simulation.tear = False
@@ -471,7 +471,7 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
 def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
     controller = Controller(make_plan(num_samples=1))
     controller.begin()
-    (entry,) = controller.take(CheckpointCommitted(CheckpointRef(0, 1), "000001")).entries
+    (entry,) = controller.take(CommittedEntry(0, 1, "000001")).entries
     assert entry.kind == "checkpoint"
     controller.take(reported(0, 1, 0.1, saving="given"))
     assert controller.unfinished_saves == set()

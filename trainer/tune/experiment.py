@@ -27,7 +27,6 @@ from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
     Action,
-    CheckpointCommitted,
     CheckpointRef,
     CountRow,
     EndExperiment,
@@ -37,7 +36,6 @@ from trainer.tune.events import (
     Reported,
     StartTrial,
     Step,
-    TimeUp,
     TrialOver,
     TrialStatus,
 )
@@ -48,6 +46,7 @@ from trainer.tune.journal_entries import (
     EndEntry,
     Entry,
     ReportEntry,
+    TimeEntry,
 )
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.lanes import (
@@ -328,7 +327,7 @@ class Experiment:
             self._take(happening, lanes)
         deadline_s = self.controller.deadline_s
         if deadline_s is not None and self.elapsed_s > deadline_s and not self.controller.is_done:
-            self._steps.append(self.controller.take(TimeUp(self.elapsed_s)))
+            self._steps.append(self.controller.take(TimeEntry(self.elapsed_s)))
         self._sync_if_due()
 
     @property
@@ -566,12 +565,11 @@ class Experiment:
             record.files.commit(row_number, name)
         saved = SavedCheckpoint(row_number, name, digest)
         self.records.add(number, saved)
+        entry = CommittedEntry(number, row_number, name, digest)
         if saved.is_recovery:  # when it is taken follows the clock: decisions know nothing of it
-            entry = CommittedEntry(number, row_number, name, digest)
             self._write(Step((entry,), ()))
         else:
-            event = CheckpointCommitted(CheckpointRef(number, row_number), name, digest)
-            step = self.controller.take(event)
+            step = self.controller.take(entry)
             self._write(step)
             self._steps.append(Step((), step.actions))
         self.records.remove_unneeded(number)

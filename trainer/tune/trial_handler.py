@@ -16,7 +16,6 @@ import datetime as dt
 import inspect
 import os
 import random
-import shutil
 import socket
 import sys
 import threading
@@ -33,7 +32,7 @@ from callbacks.packing import unpack_object
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
 from trainer.runtime.worker import CallSignals
-from trainer.tune.checkpoint import Checkpoint, sync_and_digest, take_in
+from trainer.tune.checkpoint import Checkpoint, cleared_for, sync_and_digest, take_in
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.session import (
     ReportedRow,
@@ -210,11 +209,8 @@ class TrialHandler:
         A folder of that name is whole whenever it is there.
         """
         path = Path(folder)
-        unfinished = path.with_name(f"{path.name}.tmp")
-        for old in (unfinished, path):
-            if old.exists():
-                shutil.rmtree(old)
-        unfinished.mkdir(parents=True)
+        unfinished = cleared_for(path)
+        unfinished.mkdir()
         self._run.save(unfinished)
         digest = sync_and_digest(unfinished)
         unfinished.rename(path)

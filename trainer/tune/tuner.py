@@ -52,7 +52,7 @@ from trainer.tune.results import ResultGrid, result_of
 from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
-from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stoppers import StopCriteria, unused
 from trainer.tune.stored_spec import (
     changed_versions,
     check_header,
@@ -475,16 +475,16 @@ class _Setup:
         """
         tuning, saving = self.tune_config, self.checkpoint_config
         given = tuning.scheduler
-        scheduler = _own(_chosen("scheduler", given, TrialScheduler, create_scheduler))
+        scheduler = unused(_chosen("scheduler", given, TrialScheduler, create_scheduler))
         given = tuning.search_alg
-        searcher = _own(_chosen("search_alg", given, Searcher, create_searcher))
+        searcher = unused(_chosen("search_alg", given, Searcher, create_searcher))
         at_end = saving.checkpoint_at_end
         budget: Any = tuning.time_budget_s
         return ExperimentPlan(
             space=SearchSpace(self.param_space),
             searcher=searcher,
             scheduler=scheduler,
-            stop=StopCriteria(_own(self.run_config.stop), time_budget_s=budget),
+            stop=StopCriteria(unused(self.run_config.stop), time_budget_s=budget),
             metric=tuning.metric or getattr(scheduler, "metric", None),
             mode=tuning.mode or getattr(scheduler, "mode", None),
             seed=self.seed,
@@ -632,14 +632,6 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     if not isinstance(given, kind):
         raise TuneError(f"{name}={given!r:.80}: expected a {kind.__name__}, or its name.")
     return given
-
-
-def _own(thing: Any) -> Any:
-    """A copy, so that what the user gave stays as it was; itself if it cannot be copied."""
-    try:
-        return copy.deepcopy(thing)
-    except Exception:  # noqa: BLE001 - of the user's class; it is used for one experiment then
-        return thing
 
 
 @dataclasses.dataclass
