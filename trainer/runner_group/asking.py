@@ -42,6 +42,7 @@ from trainer.runner_group.rounds import (
     RequestRound,
     Round,
     RoundResult,
+    wait_for_end,
 )
 from trainer.runtime.engine import Engine, StallLimit
 from trainer.runtime.machine_facts import cpu_kinds
@@ -707,12 +708,7 @@ class AsyncCalls:
 
     def finish(self) -> None:
         """Waits until no call is under way; an interrupt ends them."""
-        try:
-            while not self.advance(_LOOK_EVERY_S):
-                pass
-        except BaseException:
-            self.abandon()
-            raise
+        wait_for_end(self, look_every_s=_LOOK_EVERY_S)
 
     def abandon(self) -> None:
         """Kills workers still busy."""

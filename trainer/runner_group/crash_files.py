@@ -13,8 +13,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from callbacks.chain import CHAIN_STATE
 from checkpoints import (
     CheckpointCorruptError,
@@ -28,7 +26,7 @@ from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
 from checkpoints.file_system import replacing
 from trainer.connectors import Normalization
-from trainer.connectors.encoding import ObservationNormalizer, RewardTransform
+from trainer.connectors.encoding import REWARDS_STATE
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
@@ -76,15 +74,7 @@ _NORMALIZATION: Final = shapes.fields(
             shapes.fields({name: shapes.array() for name in ("mean", "factors", "limits")}),
             shapes.NOTHING,
         ),
-        "rewards": shapes.one_of(
-            shapes.fields(
-                {
-                    "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
-                    "factor": shapes.one_of(shapes.number, shapes.NOTHING),
-                }
-            ),
-            shapes.NOTHING,
-        ),
+        "rewards": shapes.one_of(REWARDS_STATE, shapes.NOTHING),
     }
 )
 _ASSIGNMENT: Final = shapes.fields(
@@ -381,14 +371,4 @@ def _request(state: State) -> SampleRequest:
 def _normalization(
     state: State | None, ids: Collection[ModuleId]
 ) -> ByModule[Normalization] | None:
-    return None if state is None else ByModule.from_state(state, ids).map(_normalization_of_one)
-
-
-def _normalization_of_one(state: State) -> Normalization:
-    observations, rewards = state["observations"], state["rewards"]
-    return Normalization(
-        None
-        if observations is None
-        else ObservationNormalizer(**{name: np.array(rows) for name, rows in observations.items()}),
-        None if rewards is None else RewardTransform(**rewards),
-    )
+    return None if state is None else ByModule.from_state(state, ids).map(Normalization.from_state)

@@ -27,7 +27,7 @@ from trainer.env_runners.messages import (
 from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
 from trainer.runner_group.records import RunnerPlace
-from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult
+from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult, wait_for_end
 from trainer.runtime.engine import StallLimit
 from trainer.runtime.restart_policy import Attempts
 from trainer.types import AgentId, ModuleId
@@ -326,12 +326,7 @@ class TicketPlay:
 
     def finish(self) -> None:
         """Waits until it is over; an interrupt ends it."""
-        try:
-            while not self.advance(_LOOK_EVERY_S):
-                pass
-        except BaseException:
-            self.abandon()
-            raise
+        wait_for_end(self, look_every_s=_LOOK_EVERY_S)
 
     def advance(self, timeout_s: float = 0.0) -> bool:
         """Takes the answers that are there and hands out what is left to play.

@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
 from trainer.env_runners.messages import (
@@ -802,3 +802,18 @@ class LocalRound(Round):
     def abandon(self) -> None:
         """Does nothing of what is left to do."""
         self._waiting.clear()
+
+
+class _Advancing(Protocol):
+    def advance(self, timeout_s: float) -> bool: ...
+    def abandon(self) -> None: ...
+
+
+def wait_for_end(under_way: _Advancing, *, look_every_s: float) -> None:
+    """Lets something go on until it is over; an interrupt ends it."""
+    try:
+        while not under_way.advance(look_every_s):
+            pass
+    except BaseException:
+        under_way.abandon()
+        raise

@@ -67,7 +67,6 @@ class Made:
         has_checkpoint: it came with a checkpoint, which lies in the folder `pending_name`.
         is_done: `done: True` is in the row.
         wants_checkpoint: `should_checkpoint: True` is in the row.
-        made_in_s: seconds that making it took.
     """
 
     row: dict[str, Any] | None
@@ -75,7 +74,6 @@ class Made:
     has_checkpoint: bool = False
     is_done: bool = False
     wants_checkpoint: bool = False
-    made_in_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,6 @@ class TrialHandler:
             has_checkpoint=made.checkpoint is not None,
             is_done=bool(row["done"]),
             wants_checkpoint=bool(row.get("should_checkpoint")),
-            made_in_s=elapsed_s,
         )
 
     def save(self, folder: str) -> str:
