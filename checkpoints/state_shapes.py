@@ -106,7 +106,7 @@ def tuple_of(item: ShapeCheck) -> ShapeCheck:
     return _sequence_of(tuple, item, None)
 
 
-def _sequence_of(kind: type, item: ShapeCheck, length: int | None) -> ShapeCheck:
+def _sequence_of(kind: type[Any], item: ShapeCheck, length: int | None) -> ShapeCheck:
     of_kind = of_type(kind)
 
     def check(value: Any, place: str) -> Iterator[str]:

@@ -331,7 +331,7 @@ class RayPlace:
 
     def _poll_every_s(self) -> float:
         """Each heartbeat costs what a request costs, so they are few unless the limit is short."""
-        limit_s = self._watch.limit_s
+        limit_s = self._watch.limit.seconds
         if limit_s is None:
             return _POLL_EVERY_S
         return min(_POLL_EVERY_S, max(_SHORTEST_POLL_S, limit_s / _POLLS_PER_LIMIT))
