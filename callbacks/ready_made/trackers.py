@@ -367,7 +367,7 @@ class TrackedRows:
             self._service, self.path / "run.json", max_waiting=self._max_waiting
         )
         self._saved: deque[Path] = deque()  # filled by the main thread, emptied by that of rows
-        self._videos = NewVideos()
+        self._seen_videos: set[Path] = set()
         self._has_ended = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -382,7 +382,7 @@ class TrackedRows:
         """Gives rows of an earlier run another name; the service gets a new run."""
         self._rows.start_anew(row)
         self.sender.forget()
-        self._videos.take(self.video_folders)  # what lies there is of an earlier run
+        new_videos(self.video_folders, self._seen_videos)  # what lies there is of an earlier run
 
     def add_checkpoint(self, path: Path) -> None:
         """Notes a checkpoint for `send_artifacts`; called on any thread."""
@@ -409,7 +409,7 @@ class TrackedRows:
         A checkpoint that was saved in the background may come after the end of the service's run,
         which then is opened and ended again.
         """
-        for video in self._videos.take(self.video_folders):
+        for video in new_videos(self.video_folders, self._seen_videos):
             self.sender.send_artifact(video)
         while self._saved:
             self.sender.send_artifact(checkpoint_artifact(self._saved.popleft()))
@@ -425,17 +425,11 @@ def video_artifacts(folders: Sequence[Path]) -> Iterator[Artifact]:
             yield Artifact("videos", path, artifact_name(f"{prefix}{path.stem}"))
 
 
-class NewVideos:
-    """Tells which videos of a run were not there before."""
-
-    def __init__(self) -> None:
-        self._seen: set[Path] = set()
-
-    def take(self, folders: Sequence[Path]) -> list[Artifact]:
-        """Those that appeared in the folders since this was last called."""
-        new = [video for video in video_artifacts(folders) if video.path not in self._seen]
-        self._seen.update(video.path for video in new)
-        return new
+def new_videos(folders: Sequence[Path], seen: set[Path]) -> list[Artifact]:
+    """Those whose files are not among those seen, to which they are added."""
+    new = [video for video in video_artifacts(folders) if video.path not in seen]
+    seen.update(video.path for video in new)
+    return new
 
 
 def checkpoint_artifact(path: Path) -> Artifact:

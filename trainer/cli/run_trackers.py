@@ -23,10 +23,10 @@ from callbacks.ready_made.tracker_services import (
     WandbService,
 )
 from callbacks.ready_made.trackers import (
-    NewVideos,
     ServiceSender,
     checkpoint_artifact,
     facts_of,
+    new_videos,
 )
 from checkpoints.nearest_names import did_you_mean
 from trainer.algorithms.algorithm import Algorithm
@@ -75,7 +75,7 @@ class RunTrackers:
                 "class that calls VideoRecorder's __init__ with a directory."
             )
         self._video_folders = [recorder.directory for recorder in recorders]
-        self._videos = NewVideos()
+        self._seen_videos: set[Path] = set()
 
     def _folder(self, name: str) -> Path:
         return self._directory.path / "trackers" / name.partition(":")[0]
@@ -84,7 +84,7 @@ class RunTrackers:
         """Begins new runs of the services; videos that lie there are of an earlier run."""
         for sender in self._senders.values():
             sender.forget()
-        self._videos.take(self._video_folders)
+        new_videos(self._video_folders, self._seen_videos)
 
     def send(self, result: Mapping[str, Any]) -> None:
         """Hands a result over, with the new videos; `results.jsonl` has what is not sent."""
@@ -93,7 +93,7 @@ class RunTrackers:
         row = row_of(result)
         for name, sender in self._senders.items():
             sender.send(row, self._facts[name], self._directory.results())
-        for video in self._videos.take(self._video_folders):
+        for video in new_videos(self._video_folders, self._seen_videos):
             self._send_artifact(video)
 
     def send_checkpoint(self, path: Path) -> None:
