@@ -151,47 +151,31 @@ class Options:
         return self.min_max and self.reduce == "mean" and self.ema_coeff is None
 
 
-def checked_options(
-    name: str,
-    *,
-    reduce: Any,
-    window: Any,
-    ema_coeff: Any,
-    percentiles: Any,
-    clear_on_reduce: bool,
-    with_throughput: bool,
-    throughput_ema_coeff: Any,
-    reduce_per_index_on_aggregate: bool,
-    min_max: bool,
-    is_wall_clock: bool = False,
-) -> Options:
+def checked_options(name: str, given: Mapping[str, Any], *, is_wall_clock: bool = False) -> Options:
     """The options for a new metric.
 
     Args:
         name: the metric, for error texts.
-        reduce: see `Options`.
-        window: an int ≥ 1; infinity means all values ever.
-        ema_coeff: see `Options`.
-        percentiles: True means 0, 50, 75, 90, 95, 99 and 100; False or None means none.
-        clear_on_reduce: see `Options`.
-        with_throughput: see `Options`.
-        throughput_ema_coeff: None means 0.05.
-        reduce_per_index_on_aggregate: see `Options`.
-        min_max: see `Options`.
+        given: all that `OPTION_DEFAULTS` has, as callers write them: a `window` of infinity means
+            all values ever; `percentiles` may be True for 0, 50, 75, 90, 95, 99 and 100;
+            `throughput_ema_coeff=None` means 0.05.
         is_wall_clock: see `Options`.
 
     Raises:
         MetricsError: an option is impossible, or two cannot be combined.
     """
+    reduce, window, ema_coeff = given["reduce"], given["window"], given["ema_coeff"]
+    throughput_coeff = given["throughput_ema_coeff"]
     _check_reduction(name, reduce, ema_coeff, window)
-    _check_number_options(name, window, ema_coeff, throughput_ema_coeff)
-    if with_throughput and (reduce != "sum" or window is not None):
+    _check_number_options(name, window, ema_coeff, throughput_coeff)
+    if given["with_throughput"] and (reduce != "sum" or window is not None):
         raise MetricsError(
             f"{name}: with_throughput=True cannot be combined with reduce={reduce!r}, "
             f"window={window!r}. A throughput is the growth of a sum per second. Use "
             "reduce='sum' without window."
         )
-    if reduce_per_index_on_aggregate and (reduce is None or ema_coeff is not None):
+    is_per_index = bool(given["reduce_per_index_on_aggregate"])
+    if is_per_index and (reduce is None or ema_coeff is not None):
         raise MetricsError(
             f"{name}: reduce_per_index_on_aggregate=True cannot be combined with "
             f"reduce={reduce!r}, ema_coeff={ema_coeff!r}. It says that values of equal index are "
@@ -203,12 +187,14 @@ def checked_options(
         reduce=reduce,
         window=None if is_endless else window,
         ema_coeff=ema_coeff,
-        percentiles=_checked_percentiles(name, percentiles, reduce, window),
-        clear_on_reduce=bool(clear_on_reduce) or is_plain or (is_endless and reduce is None),
-        with_throughput=bool(with_throughput),
-        throughput_ema_coeff=0.05 if throughput_ema_coeff is None else throughput_ema_coeff,
-        reduce_per_index_on_aggregate=bool(reduce_per_index_on_aggregate),
-        min_max=bool(min_max),
+        percentiles=_checked_percentiles(name, given["percentiles"], reduce, window),
+        clear_on_reduce=bool(given["clear_on_reduce"])
+        or is_plain
+        or (is_endless and reduce is None),
+        with_throughput=bool(given["with_throughput"]),
+        throughput_ema_coeff=0.05 if throughput_coeff is None else throughput_coeff,
+        reduce_per_index_on_aggregate=is_per_index,
+        min_max=bool(given["min_max"]),
         is_wall_clock=is_wall_clock,
     )
 
