@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.tune_simulation import Simulation, default_rows, make_plan
 from trainer.errors import JournalError, TuneError
 from trainer.seeding import trial_seed
+from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
     CheckpointRef,
@@ -49,7 +50,7 @@ from trainer.tune.scheduling import (
 from trainer.tune.search_space import choice, grid_search, uniform
 from trainer.tune.stoppers import ExperimentPlateauStopper
 from trainer.tune.trainables import resolve_trainable
-from trainer.tune.trial_records import ProcessSettings, TrialRecords
+from trainer.tune.trial_records import TrialRecords
 
 SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
     "asha": lambda: ASHAScheduler(max_t=8, reduction_factor=2),
@@ -501,8 +502,10 @@ def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_t
     simulation = Simulation(plan_of("population"))
     simulation.run()
     controller = simulation.controller
-    settings = ProcessSettings(experiment_name="x", in_process=True)
-    records = TrialRecords(tmp_path, controller, resolve_trainable(lambda config: None), settings)
+    spec, tune_config = resolve_trainable(lambda config: None), TuneConfig(in_process=True)
+    records = TrialRecords(
+        tmp_path, controller, spec, tune_config=tune_config, run_config=RunConfig(), seed=0
+    )
     clones = [(trial.number, clone) for trial in controller.trials for clone in trial.clones]
     assert clones
     for number, clone in clones:

@@ -34,7 +34,6 @@ from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import StartTrial, TrialStatus
 from trainer.tune.experiment import (
     Experiment,
-    LoopSettings,
     read_experiment_file,
     update_experiment_file,
 )
@@ -69,7 +68,6 @@ from trainer.tune.trainables import (
     resolve_trainable,
 )
 from trainer.tune.trial_records import (
-    ProcessSettings,
     check_packs,
     cpus_for_trials,
     engine_for_trials,
@@ -532,30 +530,7 @@ class _Setup:
 
     def experiment(self, plan: ExperimentPlan, folder: Path) -> Experiment:
         """An experiment in a folder, not yet begun."""
-        tuning, running, saving = self.tune_config, self.run_config, self.checkpoint_config
-        log: Any = running.log_to_file
-        names = ("stdout.txt", "stderr.txt") if log is True else (log, log)
-        pair = tuple(log) if isinstance(log, list | tuple) else names
-        processes = ProcessSettings(
-            experiment_name=folder.name,
-            experiment_seed=self.seed if tuning.seed_globals else None,
-            in_process=tuning.in_process,
-            log_to_file=pair if log else None,
-            changes_directory=tuning.chdir_to_trial_dir,
-            num_to_keep=saving.num_to_keep,
-            score_attribute=saving.checkpoint_score_attribute,
-            score_order=saving.checkpoint_score_order,
-            name_of=tuning.trial_name_creator,
-            folder_of=tuning.trial_dirname_creator,
-            engine=engine_for_trials(tuning.engine, num_cpus=self.request),
-        )
-        loop = LoopSettings(
-            recovery_interval_s=running.recovery_interval_s,
-            trial_timeout_s=running.trial_timeout_s,
-            max_run_ahead=tuning.max_run_ahead,
-            reuses_processes=tuning.reuse_actors,
-            raises_first_error=self.failure_config.fail_fast == "raise",
-        )
+        tuning, running = self.tune_config, self.run_config
         title = (
             f"Experiment {folder.name}: {self.spec.name}, {self.num_lanes} at a time, seed "
             f"{self.seed}, in {folder}"
@@ -567,8 +542,9 @@ class _Setup:
             plan,
             spec,
             folder,
-            processes=processes,
-            loop=loop,
+            tune_config=tuning,
+            run_config=running,
+            engine=engine_for_trials(tuning.engine, num_cpus=self.request),
             callbacks=CallbackCaller(running.callbacks or ()),
             progress=Progress(running.verbose, self._reporter(), title=title),
         )
