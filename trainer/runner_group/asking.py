@@ -87,8 +87,6 @@ class Asking:
         records: RunnerRecords,
         *,
         policy: RestartPolicy,
-        stall_limit_s: float | None,
-        start_limit_s: float | None,
         crash_files: CrashFiles,
         on_recreated: OnRecreated,
         engine: Engine | None = None,
@@ -98,8 +96,6 @@ class Asking:
         Args:
             records: of the runners.
             policy: what to do about failures.
-            stall_limit_s: a runner without an env step for so long is replaced; None waits.
-            start_limit_s: the same while a runner is made and put to its position.
             crash_files: where requests that failed are kept.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             engine: where remote runners live; None is for processes of this machine.
@@ -110,15 +106,15 @@ class Asking:
         self.crash_files = crash_files
         is_evaluation = records.spec.in_evaluation
         setting = "evaluation_sample_timeout_s" if is_evaluation else "sample_timeout_s"
-        self.limit = StallLimit(stall_limit_s, setting)
+        self.limit = StallLimit(policy.stall_limit_s, setting)
         self.under_way: UnderWay | None = None
         self.num_restarts = 0
         self._records = records
         self._policy = policy
         self._start_limit = StallLimit(
-            start_limit_s,
+            policy.start_limit_s,
             "env_runner_restore_timeout_s",
-            at_work=None if stall_limit_s is None else self.limit,
+            at_work=None if policy.stall_limit_s is None else self.limit,
         )
         self._engine = engine
         self._on_recreated = on_recreated
