@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 import threading
 import time
@@ -18,7 +19,6 @@ from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.metrics.result import (
-    OPTION_DEFAULTS,
     Key,
     Options,
     Path,
@@ -655,3 +655,11 @@ class MetricsLogger(Checkpointable):
         """Replaces everything by what `get_state` gave."""
         require_keys("MetricsLogger.set_state()", "state", state, ("statistics",))
         self._table.set_state(state["statistics"])
+
+
+OPTION_DEFAULTS: Final[Mapping[str, Any]] = {
+    parameter.name: parameter.default
+    for parameter in inspect.signature(MetricsLogger.log_value).parameters.values()
+    if parameter.kind is parameter.KEYWORD_ONLY
+}
+"""The options of `log_value`, in its order."""

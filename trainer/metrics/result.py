@@ -80,21 +80,6 @@ REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every reduction, and the property of kept values (`trainer.metrics.statistic`) that gives it."""
 
-OPTION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "reduce": "mean",
-        "window": None,
-        "ema_coeff": None,
-        "percentiles": False,
-        "clear_on_reduce": False,
-        "with_throughput": False,
-        "throughput_ema_coeff": None,
-        "reduce_per_index_on_aggregate": False,
-        "min_max": True,
-    }
-)
-"""The options of `log_value` as callers write them."""
-
 _ALL_PERCENTILES: Final = (0, 50, 75, 90, 95, 99, 100)
 
 
@@ -156,7 +141,7 @@ def checked_options(name: str, given: Mapping[str, Any], *, is_wall_clock: bool 
 
     Args:
         name: the metric, for error texts.
-        given: all that `OPTION_DEFAULTS` has, as callers write them: a `window` of infinity means
+        given: those of `log_value`, as callers write them: a `window` of infinity means
             all values ever; `percentiles` may be True for 0, 50, 75, 90, 95, 99 and 100;
             `throughput_ema_coeff=None` means 0.05.
         is_wall_clock: see `Options`.
