@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -290,46 +289,6 @@ def test_negative_control_a_wrong_target_gives_other_values(spoil: Any) -> None:
     assert np.abs(q_values(subject) - KNOWN).max() > 0.2
 
 
-MODELS: dict[str, dict[str, Any]] = {
-    "plain": {"dueling": False},
-    "dueling": {},
-    "atoms": {"num_atoms": 5, "v_min": -1.0, "v_max": 2.0},
-    "heads": {"head_fcnet_hiddens": [4], "head_fcnet_activation": "tanh"},
-}
-
-
-@pytest.mark.parametrize("kind", ["huber", "mse"])
-@pytest.mark.parametrize("model", MODELS)
-def test_the_gradient_of_the_whole_loss_agrees_with_differences(model: str, kind: str) -> None:
-    rng = np.random.default_rng(0)
-    spec = RLModuleSpec(
-        module_class=QModule,
-        observation_space=spaces.Box(-9, 9, (3,)),
-        action_space=spaces.Discrete(3),
-        model_config={"fcnet_hiddens": [5], **MODELS[model]},
-    )
-    module = spec.build(rng, dtype=np.float64)
-    assert isinstance(module, QModule)
-    obs, weights = 3 * rng.standard_normal((7, 3)), rng.random(7)
-    actions, targets = rng.integers(3, size=7), rng.standard_normal(7)
-    target_probs = softmax(rng.standard_normal((7, 5)))
-
-    def loss() -> Any:
-        outputs = module.forward_train({"obs": obs})["action_dist_inputs"]
-        if len(module.atoms) == 1:
-            return td_loss(outputs, actions, targets, weights, kind=kind)
-        logits = outputs.reshape(7, 3, 5)
-        return distributional_loss(logits, actions, target_probs, weights, atoms=module.atoms)
-
-    def total(flat: Array) -> float:
-        module.parameters.flat[:] = flat
-        return float(loss().total_loss)
-
-    start = module.parameters.flat.copy()
-    module.backward(d_action_dist_inputs=loss().d_outputs)
-    gradient_check(total, module.gradients.flat, start)
-
-
 def batch_of(**columns: Any) -> ReplayBatch:
     """One transition from state 0 to state 1, which the target network is asked about."""
     given = {
@@ -496,16 +455,6 @@ def test_same_seed_same_bytes_and_every_update_draws_anew() -> None:
     assert len(set(drawn)) == 4
 
 
-def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
-    subject, other = (learner(lr=0.1, target_network_update_freq=3) for _ in range(2))
-    buffer = chain()
-    update(subject, buffer, 4, at=4)
-    other.set_state(copy.deepcopy(subject.get_state()))
-    metrics = [update(one, buffer, 4, at=8) for one in (subject, other)]
-    assert metrics[0] == metrics[1]
-    assert weights_of(subject) == weights_of(other)
-
-
 # ---- what listeners see and change
 
 
@@ -614,19 +563,3 @@ def test_metrics_take_time_only_when_they_are_read(monkeypatch: pytest.MonkeyPat
     assert (len(computed), len(first)) == (1, len(values))
     assert values["qf_loss"] == first["qf_loss"] != second["qf_loss"]
     assert {"td_error_mean", "qf_mean", "default_optimizer_learning_rate"} <= values.keys()
-
-
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
-    subject = learner()
-    before = weights_of(subject)
-    good = subject.module.get_state()
-    name = next(iter(good))
-    for bad, problem in (
-        ({**good, name: good[name].astype(np.float64)}, "dtype"),
-        ({**good, name: good[name] * np.nan}, "not finite"),
-        ({**good, "other": good[name]}, "unknown"),
-        ({key: value for key, value in good.items() if key != name}, "missing"),
-    ):
-        with pytest.raises(ModuleError, match=problem):
-            subject.module.set_state(bad)
-    assert weights_of(subject) == before

@@ -35,39 +35,6 @@ def test_block_spans_neighbouring_tensors() -> None:
     assert block.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-def test_state_is_a_copy_and_comes_back_bit_for_bit() -> None:
-    parameters = example()
-    state = parameters.get_state()
-    parameters.flat[:] = 0.0
-    assert state["a/bias"].tolist() == [6, 7, 8]
-    parameters.set_state(state)
-    assert parameters.flat.tobytes() == example().flat.tobytes()
-
-
-def test_every_mismatch_is_named_and_nothing_is_changed() -> None:
-    parameters = example()
-    state = {
-        "a/kernel": np.zeros((3, 2), np.float32),
-        "a/bias": np.zeros(3),
-        "extra": np.zeros(1, np.float32),
-    }
-    with pytest.raises(ModuleError) as caught:
-        parameters.set_state(state)
-    message = str(caught.value)
-    assert "'a/kernel' has shape (3, 2), expected (2, 3)" in message
-    assert "'a/bias' has dtype float64, expected float32" in message
-    assert "'b' is missing" in message
-    assert "'extra' is unknown" in message
-    assert parameters.flat.tobytes() == example().flat.tobytes()
-
-
-def test_numbers_that_are_not_finite_are_refused() -> None:
-    state = example().get_state()
-    state["a/bias"][0] = np.nan
-    with pytest.raises(ModuleError, match="'a/bias' holds 1 numbers that are not finite"):
-        example().set_state(state)
-
-
 def test_copy_from_takes_all_numbers_or_refuses() -> None:
     target = example().zeros_like()
     target.copy_from(example())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -62,37 +61,6 @@ def test_gradients_agree_with_differences(name: str) -> None:
         return pg_loss(returns, terms=distribution.evaluate(x, actions))
 
     gradient_check(lambda x: loss_at(x).policy_loss, loss_at(inputs).d_action_dist_inputs, inputs)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{"vf_share_layers": False}, {"vf_share_layers": True}, {"fcnet_hiddens": []}],
-    ids=["apart", "encoder", "no hidden layer"],
-)
-@pytest.mark.parametrize("actions", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,))], ids=str)
-def test_whole_chain_from_parameters_to_loss_agrees_with_differences(
-    actions: Any, config: dict[str, Any]
-) -> None:
-    spec = RLModuleSpec(
-        module_class=PolicyModule,
-        observation_space=spaces.Box(-1.0, 1.0, (4,)),
-        action_space=actions,
-        model_config={"fcnet_hiddens": [6, 5], **config},
-    )
-    module = spec.build(np.random.default_rng(0), dtype=np.float64)
-    assert not [name for name in module.parameters.shapes if name.startswith("vf/")]
-    _, chosen, returns = example(module.action_distribution)
-    obs = np.random.default_rng(2).standard_normal((7, 4))
-
-    def loss_at(flat: Array) -> PGLoss:
-        module.parameters.flat[:] = flat
-        inputs = module.forward_train({"obs": obs})["action_dist_inputs"]
-        return pg_loss(returns, terms=module.action_distribution.evaluate(inputs, chosen))
-
-    start = module.parameters.flat.copy()
-    loss = loss_at(start)
-    module.backward(d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=np.zeros(7))
-    gradient_check(lambda flat: loss_at(flat).policy_loss, module.gradients.flat, start)
 
 
 def test_float32_in_gives_float32_gradients() -> None:
@@ -199,25 +167,6 @@ def test_gradients_are_clipped() -> None:
     norm = update(free, chunk([1.0, 2.0]))["gradients_default_optimizer_global_norm"]
     assert update(clipped, chunk([1.0, 2.0]))["gradients_default_optimizer_global_norm"] == norm
     assert flat_bytes(free) != flat_bytes(clipped)
-
-
-def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
-    undisturbed, other = learner(), learner()
-    update(undisturbed, chunk([1.0, 2.0]))
-    other.set_state(copy.deepcopy(undisturbed.get_state()))
-    for subject in (undisturbed, other):
-        update(subject, chunk([3.0, 1.0, 1.0], seed=1))
-    assert flat_bytes(undisturbed) == flat_bytes(other)
-    assert other.num_updates == 2
-
-
-def test_an_update_that_fails_changes_nothing() -> None:
-    subject = learner()
-    before = flat_bytes(subject)
-    with pytest.raises(ModuleError, match="'advantages'"):
-        update(subject, chunk([1.0, np.inf]))
-    assert flat_bytes(subject) == before
-    assert subject.num_updates == 0
 
 
 def test_callbacks_see_and_change_the_batch() -> None:
