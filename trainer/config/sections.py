@@ -45,7 +45,11 @@ from trainer.types import DEFAULT_MODULE_ID
 
 EnvironmentT = TypeVar("EnvironmentT", bound="EnvironmentSection")
 
-_ENV = either(text(), function())
+_ENV = Check(
+    "an env's name, its class, or a function that makes one: an env that is made already cannot be "
+    "played by several sub-envs",
+    either(text(), function()).accepts,
+)
 
 
 class EnvironmentSection(ConfigValues):
