@@ -15,35 +15,3 @@ from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.modules.torch_critics import TorchSACModule
 from trainer.modules.torch_module import TorchRLModule
-
-__all__ = [
-    "VF_PREDS",
-    "ActorCriticModule",
-    "ByModule",
-    "DefaultModelConfig",
-    "Matchups",
-    "ModuleTable",
-    "MultiRLModule",
-    "MultiRLModuleSpec",
-    "OwnActing",
-    "PolicyModule",
-    "PolicySpec",
-    "QModelConfig",
-    "QModule",
-    "RLModule",
-    "RLModuleSpec",
-    "RandomRLModule",
-    "RecurrentModule",
-    "RecurrentPolicyModule",
-    "SACModelConfig",
-    "SACModule",
-    "StatefulRLModule",
-    "TorchRLModule",
-    "TorchSACModule",
-    "check_module_ids",
-    "component_of",
-    "distribution_for",
-    "module_position",
-    "observation_size",
-    "plain_names",
-]

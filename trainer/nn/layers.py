@@ -329,7 +329,9 @@ def _xavier_normal(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -
     out[...] = rng.normal(0.0, gain * math.sqrt(2.0 / sum(out.shape)), out.shape)
 
 
-def _kaiming_scale(out: Array, a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming_scale(
+    out: Array, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> float:
     """The standard deviation of He et al. 2015, equations 10 and 14."""
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0)}
     gains["leaky_relu"] = math.sqrt(2.0 / (1.0 + a * a))
@@ -342,27 +344,13 @@ def _kaiming_scale(out: Array, a: float, mode: str, nonlinearity: str) -> float:
     return gains[nonlinearity] / math.sqrt(fans[mode])
 
 
-def _kaiming_uniform(
-    rng: np.random.Generator,
-    out: Array,
-    *,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-) -> None:
-    bound = math.sqrt(3.0) * _kaiming_scale(out, a, mode, nonlinearity)
+def _kaiming_uniform(rng: np.random.Generator, out: Array, **options: Any) -> None:
+    bound = math.sqrt(3.0) * _kaiming_scale(out, **options)
     out[...] = rng.uniform(-bound, bound, out.shape)
 
 
-def _kaiming_normal(
-    rng: np.random.Generator,
-    out: Array,
-    *,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-) -> None:
-    out[...] = rng.normal(0.0, _kaiming_scale(out, a, mode, nonlinearity), out.shape)
+def _kaiming_normal(rng: np.random.Generator, out: Array, **options: Any) -> None:
+    out[...] = rng.normal(0.0, _kaiming_scale(out, **options), out.shape)
 
 
 def _orthogonal_kernel(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -> None:

@@ -22,13 +22,14 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
 from checkpoints.arguments import checked_methods, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.config.sections import SectionT
 from trainer.config.settings import Problem, assignment, boolean, number, optional, schedule
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import (
@@ -439,8 +440,6 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
 # ruff: noqa: ARG002
 
 
-ConfigT = TypeVar("ConfigT", bound="PPOConfig")
-
 GivenSchedule = float | list[list[float]]
 
 
@@ -511,7 +510,7 @@ class PPOConfig(AlgorithmConfig):
 
     @section
     def training(
-        self: ConfigT,
+        self: SectionT,
         *,
         use_critic: bool = NotProvided,
         use_gae: bool = NotProvided,
@@ -527,7 +526,7 @@ class PPOConfig(AlgorithmConfig):
         lr_schedule: list[list[float]] | None = NotProvided,
         vf_share_layers: bool = NotProvided,
         **common_settings: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say how PPO learns.
 
         Args:
@@ -549,9 +548,6 @@ class PPOConfig(AlgorithmConfig):
                 `model_config`.
             **common_settings: arguments of `AlgorithmConfig.training`, such as `lr` and
                 `train_batch_size`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
