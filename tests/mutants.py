@@ -430,10 +430,7 @@ MUTANTS: Final[list[Mutant]] = [
             "        for name, array in given.items():\n            buffers[name][...] = array",
             "        pass",
         ),
-        (
-            "        whole.update({name: state_array(a) for name, a in layers.buffers().items()})\n",
-            "",
-        ),
+        ("        return {**super()._tensors(), **buffers}", "        return super()._tensors()"),
         (
             "        self.parameters.set_state({name: a for name, a in state.items() if name not in buffers})\n        for",
             "        for",
