@@ -70,7 +70,7 @@ def build(
     parameters = Parameters(shapes, dtype=dtype)
     gradients = parameters.zeros_like()
     mlp = MLP(parameters, gradients, name="net", num_inputs=3, layers=layers)
-    mlp.initialize(np.random.default_rng(0), initializer=uniform, gains=[1.0] * len(layers))
+    mlp.initialize(np.random.default_rng(0), initializer=uniform)
     return mlp, parameters, gradients
 
 

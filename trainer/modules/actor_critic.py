@@ -21,7 +21,6 @@ from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
     Trunk,
-    draw_weights,
     observation_plan,
 )
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
@@ -120,9 +119,9 @@ class ActorCriticModule(RLModule):
         """Draws encoder, policy and value network, in this order."""
         initializer = INITIALIZERS[self._config.initializer]
         self._trunk.initialize(rng, initializer)
-        draw_weights(self._pi, rng, initializer, gain=POLICY_HEAD_GAIN)
+        self._pi.initialize(rng, initializer=initializer, gain=POLICY_HEAD_GAIN)
         if self._vf is not None:
-            draw_weights(self._vf, rng, initializer, gain=VALUE_HEAD_GAIN)
+            self._vf.initialize(rng, initializer=initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""

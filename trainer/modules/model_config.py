@@ -32,7 +32,7 @@ from trainer.nn import (
     columns_with_ones,
     name_of_rule,
 )
-from trainer.nn.layers import HIDDEN_GAIN, Initializer
+from trainer.nn.layers import Initializer
 from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
@@ -351,20 +351,6 @@ def _with_suggestion(key: str, known: Sequence[str]) -> str:
 # The networks that read observations: images through convolutions, everything else directly.
 
 
-def draw_weights(
-    network: MLP | ImageNetwork,
-    rng: np.random.Generator,
-    initializer: Initializer,
-    *,
-    gain: float = HIDDEN_GAIN,
-) -> None:
-    """Draws the first weights of a network; `gain` is that of its last dense layer."""
-    gains = [HIDDEN_GAIN] * len(network.layers)
-    if gains:
-        gains[-1] = gain
-    network.initialize(rng, initializer=initializer, gains=gains)
-
-
 _DEFAULT_FILTERS: Final = (
     (60, ((16, 8, 4), (32, 4, 2))),
     (24, ((16, 4, 2), (32, 4, 2))),
@@ -544,7 +530,7 @@ class Trunk:
     def initialize(self, rng: np.random.Generator, initializer: Initializer) -> None:
         """Draws the weights of the encoder."""
         if self.encoder is not None:
-            draw_weights(self.encoder, rng, initializer)
+            self.encoder.initialize(rng, initializer=initializer)
 
     def acting_with(self, head: MLP | ImageNetwork) -> Callable[[Array], Array]:
         """Gives the outputs of a head, row-exactly, for observations [B, D]."""

@@ -15,7 +15,6 @@ from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
     Trunk,
-    draw_weights,
     observation_plan,
     refuse_memory,
 )
@@ -124,7 +123,7 @@ class QModule(RLModule):
         initializer = INITIALIZERS[self._config.initializer]
         self._trunk.initialize(rng, initializer)
         for network in self._streams.values():
-            draw_weights(network, rng, initializer, gain=VALUE_HEAD_GAIN)
+            network.initialize(rng, initializer=initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""

@@ -30,7 +30,6 @@ from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
     Trunk,
-    draw_weights,
     observation_plan,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS
@@ -213,7 +212,7 @@ class RecurrentModule(StatefulRLModule):
             tower.initialize(rng, initializer)
         head_gains = {"pi": POLICY_HEAD_GAIN, "vf": VALUE_HEAD_GAIN}
         for name, network in self._networks.items():
-            draw_weights(network, rng, initializer, gain=head_gains[name])
+            network.initialize(rng, initializer=initializer, gain=head_gains[name])
 
     def get_initial_state(self) -> dict[str, Any]:
         """Zeros; see the class for their names."""

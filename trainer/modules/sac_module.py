@@ -18,7 +18,6 @@ from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceErr
 from trainer.modules.model_config import (
     DefaultModelConfig,
     backend_of,
-    draw_weights,
     refuse_memory,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
@@ -405,7 +404,7 @@ class SACModule(RLModule):
         networks = [self._pi] if self.critics is None else [self._pi, *self.critics.networks]
         for network in networks:
             head = POLICY_HEAD_GAIN if network is self._pi else VALUE_HEAD_GAIN
-            draw_weights(network, rng, initializer, gain=head)
+            network.initialize(rng, initializer=initializer, gain=head)
         if self.critics is not None:
             self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)
 

@@ -587,12 +587,12 @@ class ImageNetwork:
         return {**ConvolutionStack.shapes(name, image=image), **dense}
 
     def initialize(
-        self, rng: np.random.Generator, *, initializer: Initializer, gains: Sequence[float]
+        self, rng: np.random.Generator, *, initializer: Initializer, gain: float = HIDDEN_GAIN
     ) -> None:
-        """Draws all weights; the gains are those of the dense layers."""
+        """Draws all weights; `gain` is that of the last dense layer."""
         self.convolutions.initialize(rng, initializer=initializer)
         if self._dense is not None:
-            self._dense.initialize(rng, initializer=initializer, gains=gains)
+            self._dense.initialize(rng, initializer=initializer, gain=gain)
 
     def forward(self, rows: Array) -> Array:
         """The network's outputs with a row of ones below, [N + 1, B]; see `MLP.forward`.

@@ -600,11 +600,12 @@ class MLP:
         return shapes
 
     def initialize(
-        self, rng: np.random.Generator, *, initializer: Initializer, gains: Sequence[float]
+        self, rng: np.random.Generator, *, initializer: Initializer, gain: float = HIDDEN_GAIN
     ) -> None:
-        """Draws all weights, with one gain per layer."""
-        for layer, gain in zip(self.layers, gains, strict=True):
-            layer.draw.after(initializer, rng, weights=layer.weights, gain=gain)
+        """Draws all weights; `gain` is that of the last layer."""
+        for layer in self.layers:
+            own = gain if layer is self.layers[-1] else HIDDEN_GAIN
+            layer.draw.after(initializer, rng, weights=layer.weights, gain=own)
 
     def forward(self, inputs: Array) -> Array:
         """The network's outputs with a row of ones below, ready for another network.

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
@@ -94,12 +95,7 @@ class PGLearner(EpisodeLearner):
     """
 
     def learn(
-        self,
-        columns: Columns,
-        *,
-        rng: np.random.Generator,
-        num_env_steps: int,
-        event: TrainBatchEvent,
+        self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
     ) -> dict[str, Any]:
         """One update; see `EpisodeLearner.learn`. It draws no random numbers."""
         del rng

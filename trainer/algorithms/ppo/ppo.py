@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+from numpy.random import Generator
 
 from checkpoints.arguments import checked_methods, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
@@ -287,12 +288,7 @@ class PPOLearner(EpisodeLearner):
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
 
     def learn(
-        self,
-        columns: Columns,
-        *,
-        rng: np.random.Generator,
-        num_env_steps: int,
-        event: TrainBatchEvent,
+        self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
     ) -> dict[str, Any]:
         """One update; see `Learner.learn`."""
         settings = self.settings
