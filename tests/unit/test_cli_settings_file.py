@@ -83,3 +83,9 @@ def test_saving_and_the_same_names_count_beside_a_config_object(tmp_path: Path) 
     found = read_experiment(str(tmp_path / "object.py"))
     assert found.config is not None
     assert (found.stops, found.saving) == ({"stop_iterations": 3}, {"keep": 2})
+
+
+def test_a_file_of_another_kind_is_told_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("lr: 0.1")
+    with pytest.raises(ConfigError, match=r"expected a file \.json"):
+        read_experiment(str(tmp_path / "c.txt"))

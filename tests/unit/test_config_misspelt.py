@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer import PPOConfig, UnknownSettingError
+from trainer import DQNConfig, PPOConfig, UnknownSettingError
+from trainer.config.settings import NAMES_ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,7 @@ from trainer import PPOConfig, UnknownSettingError
         ("to_dic", "the method `to_dict()`"),
         ("gama", "`gamma`, an argument of training()"),
         ("num_env_runer", "`num_env_runners`, an argument of env_runners()"),
+        ("learning_rate", "`lr`, an argument of training()"),  # of Stable-Baselines3
     ],
 )
 def test_what_was_probably_meant_is_named(written: str, meant: str) -> None:
@@ -33,3 +35,30 @@ def test_what_looks_like_nothing_gets_no_guess() -> None:
 def test_a_misspelt_section_in_a_dict_is_named_as_a_section() -> None:
     with pytest.raises(UnknownSettingError, match=r"It is called: `config.training\(...\)`"):
         PPOConfig.from_dict({"trainning": {"lr": 1e-3}})
+
+
+def test_names_of_other_libraries_lead_to_settings_that_exist() -> None:
+    configs = (PPOConfig, DQNConfig)
+    known = {one.name for config in configs for one in config.describe_settings()}
+    assert set(NAMES_ELSEWHERE.values()) <= known
+    assert not NAMES_ELSEWHERE.keys() & known
+
+
+def test_a_setting_of_another_algorithm_is_not_named() -> None:
+    with pytest.raises(UnknownSettingError) as caught:
+        DQNConfig().training(ent_coef=0.1)
+    assert "entropy_coeff" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        ("env_runners.num_env_runners", "such as `num_env_runners`"),
+        ("model.fcnet_hiddens", "Give a dict for `model`: {'fcnet_hiddens': ...}"),
+        ("x.y", "Names have no dots."),
+    ],
+)
+def test_a_dotted_name_is_told_how_it_is_written(written: str, advice: str) -> None:
+    with pytest.raises(UnknownSettingError) as caught:
+        PPOConfig().update_from_dict({written: 1})
+    assert advice in str(caught.value)

@@ -108,6 +108,10 @@ def read_experiment(name: str) -> Experiment:
             f"{advice if file.is_file() else _SHAPE}"
         )
     if path.suffix not in _DATA_FILES:
+        if path.is_file():
+            raise ConfigError(
+                f"--config {name}: expected a file .json, .toml, .yaml or .py. {_SHAPE}"
+            )
         found = imported(name, option="--config")
         if isinstance(found, Mapping):
             return _of_dict(dict(found), name, is_code=True)

@@ -44,7 +44,11 @@ from trainer.types import DEFAULT_MODULE_ID
 
 SectionT = TypeVar("SectionT", bound=ConfigValues)
 
-_ENV = either(text(), function())
+_ENV = Check(
+    "an env's name, its class, or a function that makes one: an env that is made already cannot be "
+    "played by several sub-envs",
+    either(text(), function()).accepts,
+)
 
 
 class EnvironmentSection(ConfigValues):

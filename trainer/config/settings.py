@@ -7,6 +7,7 @@ import enum
 import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
@@ -454,6 +455,38 @@ def not_offered_problems(
 _OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
 """Settings whose values are kept as they are, down to their types."""
 
+NAMES_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "learning_rate": "lr",
+        "discount": "gamma",
+        "discount_factor": "gamma",
+        "gae_lambda": "lambda_",
+        "n_epochs": "num_epochs",
+        "update_epochs": "num_epochs",
+        "n_steps": "rollout_fragment_length",
+        "num_steps": "rollout_fragment_length",
+        "n_envs": "num_envs_per_env_runner",
+        "num_envs": "num_envs_per_env_runner",
+        "clip_range": "clip_param",
+        "clip_coef": "clip_param",
+        "clip_range_vf": "vf_clip_param",
+        "ent_coef": "entropy_coeff",
+        "vf_coef": "vf_loss_coeff",
+        "max_grad_norm": "grad_clip",
+        "train_freq": "training_intensity",
+        "gradient_steps": "training_intensity",
+        "target_update_interval": "target_network_update_freq",
+        "exploration_fraction": "epsilon",
+        "exploration_initial_eps": "epsilon",
+        "exploration_final_eps": "epsilon",
+        "policy_kwargs": "model_config",
+        "net_arch": "model_config",
+        "polyak": "tau",
+        "env_id": "env",
+    }
+)
+"""What Stable-Baselines3 and CleanRL call a setting, for hints: the name that it has here."""
+
 MULTI_AGENT_KEY: Final = "multiagent"
 """The key of dict configs that holds arguments of `multi_agent()`."""
 
@@ -521,7 +554,7 @@ class NameTable:
         return named[0] if named else ""
 
     def unknown(self, name: str, value: Any, section: str) -> Problem:
-        """The problem that `name` is unknown, with the nearest spelling and its section."""
+        """The problem that `name` is unknown, and which one was probably meant."""
         what = assignment(name, value)
         if name in OLD_NAMES.refused_sections:
             return Problem(
@@ -530,6 +563,8 @@ class NameTable:
         if name in self.sections:
             advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
             return Problem(what, "this is not a setting.", advice, unknown=True)
+        if "." in name:
+            return Problem(what, "no setting has this name.", self._undotted(name), unknown=True)
         owners = self.owners(next(iter(OLD_NAMES.dicts.get(name, {name: name}).values())))
         if owners:
             advice = f"It belongs to {' and '.join(owners)}; leave it out."
@@ -543,7 +578,9 @@ class NameTable:
         # What the section takes comes first, unless it looks much less like it.
         arguments = self.sections.get(section, ())
         old_names = [old for old in OLD_NAMES.settings if self.old_name(old)]
-        match = nearest(name, arguments, similarity=0.8)
+        match = NAMES_ELSEWHERE.get(name)
+        if match not in self.settings:
+            match = nearest(name, arguments, similarity=0.8)
         match = match or nearest(name, [*arguments, *self.settings, *old_names])
         if match is None:
             return Problem(what, "no setting has this name.", self._known(section), unknown=True)
@@ -552,6 +589,15 @@ class NameTable:
         home = f", an argument of {setting.section}()" if setting.section else ""
         advice = f"Did you mean `{spelled}`{home}?"
         return Problem(what, "no setting has this name.", advice, unknown=True)
+
+    def _undotted(self, name: str) -> str:
+        """What to write instead of `section.setting` or `setting.key`, which are no names."""
+        first, _, rest = name.partition(".")
+        if first in self.sections:
+            return f"Leave `{first}.` out: settings have names of their own, such as `{rest}`."
+        if self.resolve(first) is not None:
+            return f"Give a dict for `{first}`: {{{rest!r}: ...}}; what it leaves out stays."
+        return "Names have no dots. `describe_settings()` lists all settings."
 
     def unknown_attribute(self, name: str, methods: Iterable[str]) -> Problem:
         """The problem that a config has no attribute `name`: a setting or method was misspelt.

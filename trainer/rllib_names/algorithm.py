@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from checkpoints.arguments import argument_error, checked_methods
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec
+from trainer.rllib_names.config import NO_OWN_LEARNER
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- checkpoints
@@ -257,7 +258,6 @@ class AlgorithmNames:
 # ---- refused
 
 _MODULE: Final = "Name the class in the config: `config.rl_module(rl_module_spec=...)`."
-_NO_LEARNER: Final = "Learners of your own come later; leave it out."
 _STATE: Final = (
     "Override `get_state` and `set_state`, which every way of saving and restoring calls; or use "
     "the callbacks `on_checkpoint_saved` and `on_checkpoint_loaded`."
@@ -272,7 +272,7 @@ ALGORITHM_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "load_checkpoint": _STATE,
         "get_default_policy_class": _MODULE,
         "get_default_rl_module_spec": _MODULE,
-        "get_default_learner_class": _NO_LEARNER,
+        "get_default_learner_class": NO_OWN_LEARNER,
         "validate_env": "Check the env where it is made, or in `on_environment_created`.",
         "_setup": "Override `setup`, and call `super().setup(config)` in it.",
         "_train": "Override `step`, and call `super().step()` in it.",

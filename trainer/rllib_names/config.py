@@ -169,7 +169,14 @@ _OWN_RUNNER: Final = (
 _VIDEO: Final = (
     "Record with the callback `VideoRecorder`, or in the env with `gymnasium.wrappers.RecordVideo`."
 )
-_FRAMEWORK: Final = "Networks run in NumPy. Remove the setting."
+_FRAMEWORK: Final = (
+    "Networks run in NumPy, or in Torch as it comes (`TorchRLModule`). Remove the setting."
+)
+NO_OWN_LEARNER: Final = (
+    "Learners of your own are not offered. Change rewards and advantages in the callback "
+    "`on_postprocess_trajectory`, the train batch in `on_learn_on_batch`, the network with "
+    "`rl_module(rl_module_spec=...)`."
+)
 _STACK: Final = "There is one implementation. Remove the setting."
 _CLUSTER: Final = "There is no cluster here. Remove the setting."
 _OFFLINE_NAMES: Final = (
@@ -235,8 +242,9 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys(_CLUSTER_NAMES.split(), _CLUSTER),
         "env_runner_cls": _OWN_RUNNER,
         "worker_cls": _OWN_RUNNER,
-        "_per_module_overrides": "There is one module; give the settings themselves.",
-        "_learner_class": "Learners of your own come later; leave it out.",
+        "_per_module_overrides": "Give them to `multi_agent("
+        "algorithm_config_overrides_per_module={module_id: {...}})`.",
+        "_learner_class": NO_OWN_LEARNER,
         "monitor": _VIDEO,
         "record_env": _VIDEO,
         "video_dir": _VIDEO,
@@ -301,8 +309,10 @@ _LEARNER_CONNECTOR: Final = (
     "`on_learn_on_batch`, observations with `env_to_module_connector`."
 )
 _ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
-_OWN_LEARNER: Final = "Learners of your own come later; leave it out."
-_LOGGERS: Final = "Write results yourself in the callback `on_train_result`."
+_LOGGERS: Final = (
+    "Give callbacks that write results: `CSVLogger`, `JSONLinesLogger`, `TensorBoardLogger` and "
+    "others of `callbacks`, or one of your own with `on_train_result`."
+)
 
 NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
     {
@@ -321,7 +331,7 @@ NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
         "remote_worker_envs": NotOffered("Use more runners: `num_env_runners`."),
         "sample_async": NotOffered("Use more runners: `num_env_runners`."),
         "optimizer": NotOffered("Leave it out: Adam with `lr` and `grad_clip` is used."),
-        "learner_class": NotOffered(_OWN_LEARNER),
+        "learner_class": NotOffered(NO_OWN_LEARNER),
         "num_learners": NotOffered(_ONE_LEARNER),
         "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
         "observation_fn": NotOffered("Change observations in a wrapper of the env."),
@@ -393,16 +403,15 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
 """Settings that are accepted and stored and change nothing here, with the reason."""
 
 _MODULE_CLASS: Final = "Name the class in the config: `config.rl_module(rl_module_spec=...)`."
-_NO_LEARNER: Final = "Learners of your own come later; leave it out."
 
 CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "get_default_rl_module_spec": _MODULE_CLASS,
-        "get_default_learner_class": _NO_LEARNER,
-        "build_learner": _NO_LEARNER,
-        "build_learner_group": _NO_LEARNER,
-        "build_env_to_module_connector": "Change observations in env wrappers.",
-        "build_module_to_env_connector": "Change actions in env wrappers.",
+        "get_default_learner_class": NO_OWN_LEARNER,
+        "build_learner": NO_OWN_LEARNER,
+        "build_learner_group": NO_OWN_LEARNER,
+        "build_env_to_module_connector": "Give `env_runners(env_to_module_connector=...)`.",
+        "build_module_to_env_connector": "Give `env_runners(module_to_env_connector=...)`.",
         "build_learner_connector": "Use the callback `on_learn_on_batch`.",
     }
 )
