@@ -122,16 +122,16 @@ def trajectory_columns(
         codes: of the observations, if they are to be shown as such.
     """
     steps = len(episode)
-    observations = _batch(episode.get_observations(), OBS)
+    observations = nested.batch_copy(episode.get_observations(), name=OBS)
     if codes is not None:
         observations = codes.encode(observations)
     ends = np.zeros((2, steps), np.bool_)
     ends[:, -1] = episode.is_terminated, episode.is_truncated
     batch = SampleBatch(
         {
-            OBS: _copied(nested.take(observations, slice(0, steps))),
-            NEW_OBS: _copied(nested.take(observations, slice(1, steps + 1))),
-            ACTIONS: _batch(episode.get_actions(), ACTIONS),
+            OBS: nested.batch_copy(nested.take(observations, slice(0, steps)), name=OBS),
+            NEW_OBS: nested.batch_copy(nested.take(observations, slice(1, steps + 1)), name=OBS),
+            ACTIONS: nested.batch_copy(episode.get_actions(), name=ACTIONS),
             REWARDS: np.array(episode.get_rewards(), np.float64),
             TERMINATEDS: ends[0],
             TRUNCATEDS: ends[1],
@@ -143,7 +143,7 @@ def trajectory_columns(
         }
     )
     for name, items in episode.get_extra_model_outputs().items():
-        batch[name] = _batch(items, name)
+        batch[name] = nested.batch_copy(items, name=name)
     if ACTION_DIST_INPUTS in batch:
         if ACTION_LOGP not in batch:  # exploration strategies bring their own
             batch[ACTION_LOGP] = logp(batch[ACTION_DIST_INPUTS], batch[ACTIONS])
@@ -330,14 +330,6 @@ def _changed_rows(rows: Array, before: Array) -> Array:
     differs = (rows != before) & ((rows == rows) | (before == before))  # NaN stays NaN
     changed: Array = differs.any(axis=tuple(range(1, differs.ndim)))  # also of no row at all
     return changed
-
-
-def _batch(items: Any, name: str) -> Any:
-    return nested.stack(items, name=name) if isinstance(items, list) else _copied(items)
-
-
-def _copied(batch: Any) -> Any:
-    return nested.map_leaves(np.array, batch)
 
 
 def _objects(items: list[dict[str, Any]]) -> Array:
