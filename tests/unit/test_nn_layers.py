@@ -69,7 +69,7 @@ def build(
     shapes = MLP.shapes("net", num_inputs=3, layers=layers)
     parameters = Parameters(shapes, dtype=dtype)
     gradients = parameters.zeros_like()
-    mlp = MLP(parameters, gradients, name="net", num_inputs=3, layers=layers)
+    mlp = MLP(parameters, gradients, name="net", layers=layers)
     mlp.initialize(np.random.default_rng(0), initializer=uniform)
     return mlp, parameters, gradients
 

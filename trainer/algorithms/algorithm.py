@@ -91,6 +91,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
@@ -100,7 +101,6 @@ from trainer.errors import (
     ConfigError,
     DebuggerError,
     EnvContractError,
-    FrozenConfigError,
     ModuleError,
     TrainerError,
 )
@@ -131,7 +131,7 @@ _Self = TypeVar("_Self", bound="Algorithm")
 
 
 @checked_methods()
-class Algorithm(Checkpointable, abc.ABC):
+class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -253,20 +253,9 @@ class Algorithm(Checkpointable, abc.ABC):
             self.stop()
             raise
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        has_config = self.__dict__.get("config") is not None
-        if has_config and name not in self.__dict__.get("_no_settings", ()):
-            self._refuse_setting(name, value)
-        super().__setattr__(name, value)
-
-    def _refuse_setting(self, name: str, value: Any) -> None:
-        if name == "config" or name in self.config:
-            is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
-            if not (is_first_time or hasattr(type(self), name)):
-                raise FrozenConfigError.of_attribute(self, name, value)
-            return
-        # Looked up once: some attributes are set in each round.
-        self.__dict__.setdefault("_no_settings", set()).add(name)
+    def _may_set(self, name: str) -> bool:
+        is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
+        return is_first_time or hasattr(type(self), name)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:

@@ -8,7 +8,6 @@ algorithm_config   all of it together
 """
 
 from trainer.config.algorithm_config import AlgorithmConfig
-from trainer.config.config_values import SettingDescription
 from trainer.config.section_methods import section
 from trainer.config.settings import Merge, NotProvided, Setting
 from trainer.errors import FrozenConfigError

@@ -5,11 +5,9 @@
 
 from trainer.exploration.exploration import (
     MASKED,
-    SCHEDULES,
     ActionChoice,
     ConstantSchedule,
     Exploration,
-    ExplorationSchedule,
     ExploredChunk,
     ExploredSample,
     ExponentialSchedule,

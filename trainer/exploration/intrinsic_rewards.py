@@ -106,10 +106,8 @@ class FeatureNetworks:
         self.gradients = self.parameters.zeros_like()
         self._optimizer = Adam(self.parameters, self.gradients)
         self.networks = {
-            name: MLP(
-                self.parameters, self.gradients, name=name, num_inputs=num_inputs, layers=specs
-            )
-            for name, (num_inputs, specs) in layers.items()
+            name: MLP(self.parameters, self.gradients, name=name, layers=specs)
+            for name, (_, specs) in layers.items()
         }
         for network in self.networks.values():
             network.initialize(rng, initializer=INITIALIZERS["orthogonal"], gain=1.0)

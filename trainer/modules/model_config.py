@@ -467,13 +467,7 @@ class NetworkPlan:
         """The network, laid over its tensors."""
         backend = BACKENDS[self.backend]
         if self.image is None:
-            return backend.mlp(
-                parameters,
-                gradients,
-                name=self.name,
-                num_inputs=self.num_inputs,
-                layers=self.layers,
-            )
+            return backend.mlp(parameters, gradients, name=self.name, layers=self.layers)
         return ImageNetwork(
             parameters,
             gradients,

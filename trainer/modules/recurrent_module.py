@@ -99,8 +99,6 @@ class Tower:
             parameters,
             gradients,
             name=f"{plan.name}/memory",
-            num_inputs=plan.num_inputs,
-            width=plan.config.lstm_cell_size,
             draw=plan.config.draw_of("lstm"),
         )
         self._num_features = plan.body.num_outputs

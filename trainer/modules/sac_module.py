@@ -91,8 +91,7 @@ class Critics:
         self._obs_size, self._num_actions = obs_size, num_actions
         self._num_inputs = obs_size if of_all_actions else obs_size + num_actions
         self.networks = [
-            mlp_class(parameters, gradients, name=name, num_inputs=self._num_inputs, layers=layers)
-            for name in self.names
+            mlp_class(parameters, gradients, name=name, layers=layers) for name in self.names
         ]
         self._allocate(0)
 
@@ -368,13 +367,7 @@ class SACModule(RLModule):
         self._allocate(0)
 
     def _policy_network(self) -> MLP:
-        return self._mlp_class(
-            self.parameters,
-            self.gradients,
-            name="pi",
-            num_inputs=self.obs_size,
-            layers=self._pi_layers,
-        )
+        return self._mlp_class(self.parameters, self.gradients, name="pi", layers=self._pi_layers)
 
     def _critics_over(self, parameters: Parameters, gradients: Parameters) -> Critics:
         return Critics(

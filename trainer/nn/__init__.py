@@ -10,7 +10,6 @@ by hand, stand next to each other, and are checked against central differences
 from trainer.nn.convolution import (
     PADDINGS,
     ConvolutionSpec,
-    ConvolutionStack,
     ImageNetwork,
     ImageSpec,
     MixedSpec,
@@ -24,20 +23,16 @@ from trainer.nn.distributions import (
     DistributionTerms,
     MultiCategorical,
     SquashedGaussian,
-    SquashedSample,
     from_uniform,
     uniform_width,
 )
 from trainer.nn.layers import (
     ACTIVATIONS,
     BIAS_RULES,
-    BLOCK_ROWS,
     INITIALIZERS,
     KERNEL_RULES,
     MLP,
     ActingForward,
-    Activation,
-    DenseLayer,
     LayerDraw,
     LayerSpec,
     TensorDraw,
@@ -55,4 +50,3 @@ from trainer.nn.optimizers import (
     ScheduleSetting,
 )
 from trainer.nn.product import ProductDistribution
-from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS, RecurrentLayer

@@ -500,25 +500,15 @@ class DenseLayer:
     """
 
     def __init__(
-        self,
-        parameters: Parameters,
-        gradients: Parameters,
-        *,
-        name: str,
-        num_inputs: int,
-        spec: LayerSpec,
+        self, parameters: Parameters, gradients: Parameters, *, name: str, spec: LayerSpec
     ) -> None:
         self.name = name
-        self.num_inputs = num_inputs
-        self.num_outputs = spec.width
         self.activation: Activation = activation_named(spec.activation)
         self.draw = spec.draw
-        shape = (num_inputs + 1, spec.width)
-        first, last = f"{name}/kernel", f"{name}/bias"
-        self.weights: Array = parameters.block(first, last).reshape(shape)
-        self.weight_gradients: Array = gradients.block(first, last).reshape(shape)
+        self.weights, self.weight_gradients = parameters.layer(name), gradients.layer(name)
+        self.num_inputs, self.num_outputs = len(self.weights) - 1, spec.width
         self._transposed = self.weights.T
-        self._kernel = self.weights[:num_inputs]
+        self._kernel = self.weights[:-1]
 
     @staticmethod
     def shapes(name: str, *, num_inputs: int, num_outputs: int) -> dict[str, tuple[int, ...]]:
@@ -569,17 +559,13 @@ class MLP:
         gradients: Parameters,
         *,
         name: str,
-        num_inputs: int,
         layers: Sequence[LayerSpec],
     ) -> None:
         """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
-        self.layers: list[DenseLayer] = []
-        for index, spec in enumerate(layers):
-            layer = DenseLayer(
-                parameters, gradients, name=f"{name}/{index}", num_inputs=num_inputs, spec=spec
-            )
-            self.layers.append(layer)
-            num_inputs = spec.width
+        self.layers = [
+            DenseLayer(parameters, gradients, name=f"{name}/{index}", spec=spec)
+            for index, spec in enumerate(layers)
+        ]
         self._dtype = parameters.dtype
         self._batch_size = -1
         self._caches: list[ActivationCache] = []
