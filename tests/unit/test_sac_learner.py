@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from gymnasium import spaces
 from trainer.algorithms.sac.sac import SACLearner, SACLosses, SACSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
-from trainer.learners import ReplayBatch, ReplayLearner
+from trainer.learners import ReplayBatch
 from trainer.modules import QModule, RLModule, RLModuleSpec, SACModule
 from trainer.modules import sac_module as critics
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -461,8 +460,3 @@ def test_masked_actions_are_neither_played_nor_valued() -> None:
     losses = losses_of(subject, masked)
     assert losses.total == pytest.approx(expected.total, rel=1e-9)
     assert np.isfinite(subject.module.gradients.flat).all()
-
-
-def test_updates_are_asked_for_by_the_same_arguments_as_of_every_learner_with_replay() -> None:
-    own, of_all = (inspect.signature(one.update_from) for one in (SACLearner, ReplayLearner))
-    assert own == of_all
