@@ -60,7 +60,7 @@ class Shown(NamedTuple):
 _OF_EPISODES: Final = (
     "unit/test_episodes_known_answers unit/test_episodes_growing unit/test_episodes_chunks "
     "unit/test_episodes_sampling unit/test_episodes_state unit/test_episodes_rllib_names "
-    "unit/test_episodes_properties"
+    "unit/test_episode_returns unit/test_episodes_properties"
 )
 _OF_SEVERAL_AGENTS: Final = (
     "unit/test_multi_agent_episode unit/test_multi_agent_golden unit/test_multi_agent_rllib_cases "
@@ -595,7 +595,7 @@ MUTANTS: Final[list[Mutant]] = [
             "        self.own_change = joined_changes(self.own_change, change)",
             "        self.own_change = change",
         ),
-        ("if not isinstance(wanted, int) or wanted < 0:", "if not isinstance(wanted, int):"),
+        ("    return min(wanted, steps)", "    return wanted"),
         (
             "if key in self.extra_model_outputs or at_indices is not None:",
             "if key in self.extra_model_outputs:",
