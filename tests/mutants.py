@@ -610,10 +610,7 @@ MUTANTS: Final[list[Mutant]] = [
     *_of(
         "trainer/episodes/lookback_buffer.py",
         ("if not 0 <= place < total:", "if not 0 <= place <= total:"),
-        (
-            "range(start, max(start, min(where.stop, total)))",
-            "range(start, min(where.stop, total))",
-        ),
+        ("present = [0 <= place < total for", "present = [0 <= place <= total for"),
         (
             "return np.full(shape, fill, _dtype_that_holds(fill, np.dtype(dtype)))",
             "return np.full(shape, fill, dtype)",
