@@ -89,6 +89,9 @@ SHOWN: Final = {
         ("DQN", "DQN, normalised"),
     ),
     "trainer/modules/rl_module.py": Shown("contract/test_modules unit/test_modules_space_records"),
+    "trainer/modules/model_config.py": Shown(
+        "contract/test_modules unit/test_modules_actor_critic"
+    ),
     "trainer/modules/actor_critic.py": Shown(
         "contract/test_modules unit/test_modules_actor_critic unit/test_modules_images"
     ),
@@ -320,8 +323,8 @@ MUTANTS: Final[list[Mutant]] = [
             "        if rng is not None:\n            self.initialize(np.random.default_rng(0))",
         ),
         (
-            "            return {name: array for name, array in state.items() if self.is_for_acting(name)}\n        return state\n\n    def _all",
-            "            return state\n        return state\n\n    def _all",
+            "            return {name: array for name, array in state.items() if self.is_for_acting(name)}\n        return state\n\n    def _tensors",
+            "            return state\n        return state\n\n    def _tensors",
         ),
         ('        return not name.startswith("vf/")', "        return True"),
         (
@@ -336,19 +339,22 @@ MUTANTS: Final[list[Mutant]] = [
             "        log_std = np.zeros_like(outputs)",
         ),
         (
-            "                np.add(d_pi, d_vf, d_pi)\n            self._encoder",
-            "                pass\n            self._encoder",
-        ),
-        (
             '            np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])',
             "            pass",
         ),
-        ("            self._vf.backward(d_vf_preds[None, :], d_inputs=d_vf)", "            pass"),
         (
-            "        if len(obs) != self._batch_size:\n            self._allocate(len(obs))\n        features = self._columns.of(obs)\n        if self._encoder is not None:\n            features = self._encoder.forward(features)\n        inputs = self._pi.forward(features)[:-1]",
-            "        if len(obs) > self._batch_size:\n            self._allocate(len(obs))\n        features = self._columns.of(obs)\n        if self._encoder is not None:\n            features = self._encoder.forward(features)\n        inputs = self._pi.forward(features)[:-1]",
+            "            self._trunk.backward((self._pi, gradient), (self._vf, d_vf_preds[None, :]))",
+            "            self._trunk.backward((self._pi, gradient))",
+        ),
+        (
+            "        if len(obs) != self._batch_size:\n            self._allocate(len(obs))\n        features = self._trunk.forward(obs)",
+            "        if len(obs) > self._batch_size:\n            self._allocate(len(obs))\n        features = self._trunk.forward(obs)",
         ),
         ("        self._batch_size = -1  # what `backward` needs is overwritten", "        pass"),
+    ),
+    *_of(
+        "trainer/modules/model_config.py",
+        ("            np.add(total, d_features, total)", "            pass"),
     ),
     *_of(
         "trainer/modules/q_module.py",
@@ -358,8 +364,8 @@ MUTANTS: Final[list[Mutant]] = [
         ),
         ("            np.subtract(by_action, by_action.mean(axis=0), by_action)\n", ""),
         (
-            "            gradient = (by_action - d_value / self.num_actions).reshape(gradient.shape)",
-            "            pass",
+            "        d_advantages = (by_action - d_value / self.num_actions).reshape(gradient.shape)",
+            "        d_advantages = gradient",
         ),
         ("            values[is_invalid(outputs[:, :, 0])] = INVALID", "            pass"),
         (
@@ -445,10 +451,7 @@ MUTANTS: Final[list[Mutant]] = [
             "        for name, array in given.items():\n            buffers[name][...] = array",
             "        pass",
         ),
-        (
-            "        whole.update({name: state_array(a) for name, a in layers.buffers().items()})\n",
-            "",
-        ),
+        ("        return {**super()._tensors(), **buffers}", "        return super()._tensors()"),
         (
             "        self.parameters.set_state({name: a for name, a in state.items() if name not in buffers})\n        for",
             "        for",

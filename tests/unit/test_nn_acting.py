@@ -33,8 +33,8 @@ DISTRIBUTIONS = {
 
 def network(num_inputs: int, layers: list[LayerSpec]) -> MLP:
     parameters = Parameters(MLP.shapes("net", num_inputs=num_inputs, layers=layers))
-    mlp = MLP(parameters, parameters.zeros_like(), name="net", num_inputs=num_inputs, layers=layers)
-    mlp.initialize(np.random.default_rng(0), initializer=uniform, gains=[1.0] * len(layers))
+    mlp = MLP(parameters, parameters.zeros_like(), name="net", layers=layers)
+    mlp.initialize(np.random.default_rng(0), initializer=uniform)
     return mlp
 
 

@@ -112,8 +112,7 @@ def network_for(
     gradients = parameters.zeros_like()
     network = ImageNetwork(parameters, gradients, name="net", image=image, layers=layers)
     initializer = INITIALIZERS["orthogonal"]
-    gains = [1.0] * len(layers)
-    network.initialize(np.random.default_rng(0), initializer=initializer, gains=gains)
+    network.initialize(np.random.default_rng(0), initializer=initializer)
     parameters.flat += 0.1 * np.random.default_rng(2).standard_normal(parameters.num_parameters)
     return network, parameters, gradients
 

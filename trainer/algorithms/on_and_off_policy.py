@@ -213,9 +213,6 @@ class OffPolicyConfig(AlgorithmConfig):
             store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
                 restored run fills a new one before it learns on. RLlib's default.
             **common_settings: arguments of `AlgorithmConfig.training`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

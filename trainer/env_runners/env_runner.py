@@ -74,6 +74,26 @@ class ConfigView(Mapping[str, Any]):
         return f"ConfigView({self._settings!r})"
 
 
+class WithFixedSettings:
+    """Refuses attributes with the names of settings, once the object has a `config`."""
+
+    config: Any
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = self.__dict__.get("_no_settings", ())
+        if self.__dict__.get("config") is not None and name not in known:
+            if name == "config" or name in self.config:
+                if not self._may_set(name):
+                    raise FrozenConfigError.of_attribute(self, name, value)
+            else:  # looked up once: some attributes are set in each round
+                self.__dict__.setdefault("_no_settings", set()).add(name)
+        super().__setattr__(name, value)
+
+    def _may_set(self, name: str) -> bool:
+        """Whether an attribute with the name of a setting is the object's own."""
+        raise NotImplementedError
+
+
 # ---- env runner
 
 _OWN = "env_runner"
@@ -81,7 +101,7 @@ _OWN = "env_runner"
 
 
 # What every kind of runner offers; RLlib's name for it, which users' annotations have.
-class EnvRunner(Checkpointable, abc.ABC):
+class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
     """Steps envs with a module's actions and hands out episodes.
 
     Life: constructed with a spec and everything it is to be brought up to date with; `sample` again
@@ -111,18 +131,8 @@ class EnvRunner(Checkpointable, abc.ABC):
     callbacks: CallbackChain
     weights_version: int
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        has_config = self.__dict__.get("config") is not None
-        if has_config and name not in self.__dict__.get("_no_settings", ()):
-            self._refuse_setting(name, value)
-        super().__setattr__(name, value)
-
-    def _refuse_setting(self, name: str, value: Any) -> None:
-        is_setting = name in self.config and name not in EnvRunner.__annotations__
-        if is_setting or name == "config":
-            raise FrozenConfigError.of_attribute(self, name, value)
-        # Looked up once: some attributes are set in each round.
-        self.__dict__.setdefault("_no_settings", set()).add(name)
+    def _may_set(self, name: str) -> bool:
+        return name != "config" and name in EnvRunner.__annotations__
 
     @property
     def worker_index(self) -> int:

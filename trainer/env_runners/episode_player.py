@@ -528,10 +528,7 @@ class EpisodePlayer(abc.ABC):
     # ---- between two steps
 
     def _after_step(
-        self,
-        active: list[EnvSlot],
-        waiting: deque[Assignment],
-        samples: list[list[Any]],
+        self, active: list[EnvSlot], waiting: deque[Assignment], samples: list[list[Any]]
     ) -> list[EnvSlot]:
         """Fires a step's events, ends and starts episodes; returns the slots that play on."""
         still_active = []

@@ -17,13 +17,15 @@ from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
-from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
+from trainer.env_runners.multi_agent_trajectories import chunks_of
 from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
+from trainer.env_runners.trajectories import fire_sample_end
 from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
+from trainer.episodes import MultiAgentEpisode
 from trainer.modules import (
     ByModule,
     ModuleTable,
@@ -142,4 +144,11 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
     def _fire_sample_end(self, episodes: list[Any]) -> None:
         player = self._player
         note_rewrites = player.finished.note_rewrites
-        fire_joint_sample_end(self, episodes, slots=player.slots, note_rewrites=note_rewrites)
+        fire_sample_end(
+            self,
+            episodes,
+            slots=player.slots,
+            note_rewrites=note_rewrites,
+            kind=MultiAgentEpisode,
+            chunks_of=chunks_of,
+        )

@@ -633,19 +633,28 @@ MakeGroup = Callable[[OnMetrics], EnvRunnerGroup]
 """Makes the evaluation runners; what it is given is called with what users' functions log."""
 
 
-class _Algorithm(Protocol):
+class EvaluatedAlgorithm(Protocol):
     """What evaluations need of the algorithm."""
 
     @property
-    def config(self) -> AlgorithmConfig: ...
+    def config(self) -> AlgorithmConfig:
+        """The settings of the run."""
+
     @property
-    def callbacks(self) -> CallbackChain: ...
+    def callbacks(self) -> CallbackChain:
+        """All callbacks."""
+
     @property
-    def metrics(self) -> MetricsLogger: ...
+    def metrics(self) -> MetricsLogger:
+        """What is logged comes out in the next result."""
+
     @property
-    def env_runner_group(self) -> EnvRunnerGroup: ...
+    def env_runner_group(self) -> EnvRunnerGroup:
+        """The training runners."""
+
     @property
-    def training_iteration(self) -> int: ...
+    def training_iteration(self) -> int:
+        """Results of `train()` so far."""
 
     def newest_subject(self) -> Subject:
         """What an evaluation that begins now is of: the newest weights."""
@@ -676,7 +685,7 @@ class Evaluations:
         running: what was begun beside training and is not over; None if nothing was.
     """
 
-    def __init__(self, algorithm: _Algorithm, make_group: MakeGroup) -> None:
+    def __init__(self, algorithm: EvaluatedAlgorithm, make_group: MakeGroup) -> None:
         """Begins without an evaluation.
 
         Args:

@@ -479,9 +479,6 @@ class DQNConfig(OffPolicyConfig):
             categorical_distribution_temperature: must be 1.
             **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step` and
                 `replay_buffer_config`, and of `AlgorithmConfig.training`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

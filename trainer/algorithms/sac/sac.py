@@ -766,9 +766,6 @@ class SACConfig(OffPolicyConfig):
             _use_beta_distribution: must be False.
             **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step`, `tau` and
                 `replay_buffer_config`, and of `AlgorithmConfig.training`; `lr` must stay None.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
