@@ -336,25 +336,6 @@ def test_given_weights_are_those_of_the_targets_too() -> None:
     )
 
 
-def test_an_update_is_a_function_of_the_state() -> None:
-    buffer, subject = box_buffer(), learner()
-    played(subject, buffer, 3)
-    state = subject.get_state()
-    outcomes = []
-    for _ in range(2):
-        subject.set_state(state)
-        rest = PrioritizedReplayBuffer(64)
-        rest.set_state(buffer.get_state())
-        played(subject, rest, 2)
-        outcomes.append(subject.module.parameters.flat.tobytes())
-    other = learner()
-    other.set_state(state)
-    rest = PrioritizedReplayBuffer(64)
-    rest.set_state(buffer.get_state())
-    played(other, rest, 2)
-    assert outcomes[0] == outcomes[1] == other.module.parameters.flat.tobytes()
-
-
 def test_actions_are_drawn_anew_in_every_update() -> None:
     rows = batch(dtype=np.float32)
     subject = learner(lr=0.0, actor_lr=0.0, alpha_lr=0.0)
