@@ -20,7 +20,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
 from checkpoints.trees import same
 from trainer.connectors import Normalization
-from trainer.env_runners.env_runner import DirectRunners
+from trainer.env_runners.env_runner import DirectRunners, EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import (
     Assignment,
@@ -31,7 +31,6 @@ from trainer.env_runners.messages import (
     Weights,
     share_out,
 )
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
@@ -941,7 +940,7 @@ class EnvRunnerGroup:
     # ---- what there is, and what of it is well
 
     @property
-    def local_env_runner(self) -> PlayingEnvRunner | None:
+    def local_env_runner(self) -> EnvRunner | None:
         """The runner of the main process; None if the runners are remote, or were stopped.
 
         It holds the newest weights and positions: what it would get with the next request, such as

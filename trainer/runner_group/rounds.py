@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
+from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     DOING,
     DOINGS,
@@ -30,7 +31,6 @@ from trainer.env_runners.messages import (
     Weights,
     is_putting_back,
 )
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import apply_to_runner, report_of
 from trainer.errors import (
     DebuggerError,
@@ -764,14 +764,14 @@ class LocalRound(Round):
         finally:
             place.is_busy = False
 
-    def _make(self, index: int, place: RunnerPlace) -> PlayingEnvRunner:
+    def _make(self, index: int, place: RunnerPlace) -> EnvRunner:
         runner = place.bootstrap(self._weights).make_runner(own_heartbeat())
         with signals_deferred():
             self._result.add_report(index, report_of(runner), place=place)
             place.runner = runner
         return runner
 
-    def _answer(self, place: RunnerPlace, runner: PlayingEnvRunner, ask: Ask) -> Any:
+    def _answer(self, place: RunnerPlace, runner: EnvRunner, ask: Ask) -> Any:
         try:
             sync = place.sync(self._weights)
             if ask.method == "apply":
@@ -783,7 +783,7 @@ class LocalRound(Round):
             raise
 
     def _sample(
-        self, place: RunnerPlace, runner: PlayingEnvRunner, sync: Sync, request: SampleRequest
+        self, place: RunnerPlace, runner: EnvRunner, sync: Sync, request: SampleRequest
     ) -> SampleReply:
         try:
             runner.synchronize(sync)
