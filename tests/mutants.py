@@ -66,7 +66,7 @@ SHOWN: Final = {
         ("DQN, distributions", "DQN", "PPO"),
     ),
     "trainer/nn/optimizers.py": Shown(
-        "contract/test_modules unit/test_nn_parameters unit/test_nn_optimizers contract/test_components",
+        "contract/test_modules unit/test_nn_optimizers contract/test_components",
         ("PPO", "SAC, discrete"),
     ),
     "trainer/algorithms/ppo/ppo.py": Shown(
@@ -102,7 +102,7 @@ SHOWN: Final = {
         "contract/test_modules unit/test_modules_torch integration/test_torch_exactness"
     ),
     "trainer/nn/layers.py": Shown(
-        "contract/test_modules unit/test_nn_parameters unit/test_nn_layers"
+        "contract/test_modules unit/test_nn_optimizers unit/test_nn_layers"
     ),
     "trainer/exploration/exploration.py": Shown(
         "contract/test_strategies unit/test_exploration_making unit/test_exploration_continuous"

@@ -32,13 +32,21 @@ class Module:
         name: dotted; a package's `__init__.py` has the name of the package.
         path: of the file, relative to the root of the tree.
         text: its source.
-        tree: its syntax tree.
     """
 
     name: str
     path: Path
     text: str
-    tree: ast.Module
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree, parsed when a rule looks at it."""
+        return ast.parse(self.text, filename=str(self.path))
+
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        """The lines of its source."""
+        return self.text.splitlines()
 
     @property
     def room(self) -> str:
@@ -59,13 +67,17 @@ def read_tree(root: Path) -> SourceTree:
             parts = path.parent.parts if path.stem == "__init__" else path.with_suffix("").parts
             text = file.read_text(encoding="utf-8")
             name = ".".join(parts)
-            tree[name] = Module(name, path, text, ast.parse(text, filename=str(path)))
+            tree[name] = Module(name, path, text)
     return tree
 
 
 @functools.cache
 def project_tree() -> SourceTree:
-    """The modules of this project, read once."""
+    """The modules of this project, read once for all tests of a file.
+
+    Then `conftest.py` forgets them: they are millions of objects, and whenever a later test looks
+    for garbage, Python would look through all of them, which takes a second.
+    """
     return read_tree(PROJECT)
 
 
@@ -86,6 +98,13 @@ def functions(module: Module) -> Iterator[tuple[str, Function]]:
 def statements(node: ast.AST) -> Iterator[ast.AST]:
     """What stands directly in a node, without expressions: most nodes are theirs."""
     return (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+
+
+def all_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and everything that stands in it, at any depth, without expressions."""
+    yield node
+    for child in statements(node):
+        yield from all_statements(child)
 
 
 def _functions_below(node: ast.AST, name: str) -> Iterator[tuple[str, Function]]:

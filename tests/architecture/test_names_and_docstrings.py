@@ -16,6 +16,7 @@ from tests.architecture.source_tree import (
     Function,
     Problems,
     SourceTree,
+    all_statements,
     expect_clean,
     made_tree,
     project_tree,
@@ -46,7 +47,7 @@ def put_off_work(tree: SourceTree) -> Problems:
     """Lines that put work off instead of naming an issue."""
     problems: Problems = {}
     for module in tree.values():
-        for number, line in enumerate(module.text.splitlines(), start=1):
+        for number, line in enumerate(module.lines, start=1):
             if PUT_OFF.search(line):
                 place = f"{module.path.as_posix()}:{number}"
                 problems[place] = f"{place}: an issue number or nothing: {line.strip()}"
@@ -67,10 +68,11 @@ def shortened_docstrings(tree: SourceTree) -> Problems:
     """Docstrings that point to the line above, or that have a list within a line."""
     problems: Problems = {}
     for module in tree.values():
-        for node in ast.walk(module.tree):
-            text = ast.get_docstring(node) if isinstance(node, Documented) else None
-            found = SHORTENED.search(text or "")
-            if isinstance(node, Documented) and found is not None:
+        for node in all_statements(module.tree):
+            if not isinstance(node, Documented):
+                continue
+            found = SHORTENED.search(ast.get_docstring(node, clean=False) or "")
+            if found is not None:
                 name = getattr(node, "name", module.name)
                 place = f"{module.path.as_posix()}:{name}"
                 problems[place] = f"{place}: write it out, one entry a line: {found[0]!r}"

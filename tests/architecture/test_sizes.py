@@ -15,6 +15,7 @@ from tests.architecture.source_tree import (
     functions,
     made_tree,
     project_tree,
+    statements,
 )
 
 MOST_LINES_PER_FILE: Final = 900
@@ -58,7 +59,7 @@ def long_files(tree: SourceTree) -> Problems:
     """Files so long that they may have two reasons to change."""
     problems: Problems = {}
     for module in tree.values():
-        path, lines = module.path.as_posix(), len(module.text.splitlines())
+        path, lines = module.path.as_posix(), len(module.lines)
         if lines > MOST_LINES_PER_FILE:
             problems[path] = f"{path}: {lines} lines; does it have two reasons to change?"
     return problems
@@ -84,8 +85,7 @@ def code_lines(function: Function, module: Module) -> int:
     if ast.get_docstring(function) is not None:
         docstring = function.body[0]
         numbers -= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
-    source = module.text.splitlines()
-    texts = [source[number - 1].strip() for number in numbers]
+    texts = [module.lines[number - 1].strip() for number in numbers]
     return sum(bool(text) and not text.startswith("#") for text in texts)
 
 
@@ -112,7 +112,7 @@ _BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, as
 def nesting(node: ast.AST) -> int:
     """How deep the blocks below a node are nested; functions inside it count for themselves."""
     deepest = 0
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         if isinstance(child, Function | ast.ClassDef):
             continue
         is_level = isinstance(child, _BLOCKS) and not _is_elif(node, child)

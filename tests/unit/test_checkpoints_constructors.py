@@ -271,9 +271,3 @@ def test_like_names_every_difference(state: Any, message: str) -> None:
 def test_constructors_are_no_weights(tmp_path: Path) -> None:
     path = filled(Table(2)).save_to_path(tmp_path / "c")
     assert list(load_weights(path)) == ["values"]
-
-
-def test_saving_restoring_and_saving_gives_equal_files(tmp_path: Path) -> None:
-    path = filled(Named(3, scale=2)).save_to_path(tmp_path / "c")
-    again = Named.from_checkpoint(path).save_to_path(tmp_path / "d")
-    assert read_manifest(path).components == read_manifest(again).components

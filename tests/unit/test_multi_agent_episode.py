@@ -215,6 +215,8 @@ def test_slices_by_env_steps() -> None:
     assert not part.is_done
     part = episode[1:2]
     assert part.agent_ids == {"A"}
+    running = played(G4, 2)
+    assert dict(running[0:2].hanging) == dict(running.hanging) == {"B": (0, 5, 0.75, {"logp": 0.0})}
     part = episode[3:]
     assert rows(part) == {"A": [(3, 8, 1.0, 4)], "B": [(21, 6, 2.0, 22)]}
     assert part.is_truncated
