@@ -57,6 +57,15 @@ class Shown(NamedTuple):
         return files + [f"{suite}::{test}[{run}]" for run in self.runs for test in _PROPERTIES]
 
 
+_OF_EPISODES: Final = (
+    "unit/test_episodes_known_answers unit/test_episodes_growing unit/test_episodes_chunks "
+    "unit/test_episodes_sampling unit/test_episodes_state unit/test_episodes_rllib_names "
+    "unit/test_episode_returns unit/test_episodes_properties"
+)
+_OF_SEVERAL_AGENTS: Final = (
+    "unit/test_multi_agent_episode unit/test_multi_agent_golden unit/test_multi_agent_rllib_cases "
+    "unit/test_multi_agent_properties"
+)
 SHOWN: Final = {
     "trainer/seeding.py": Shown(
         "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
@@ -156,6 +165,18 @@ SHOWN: Final = {
         "contract/test_components integration/test_foreach_metrics",
         ("PPO, evaluation runner", "PPO"),
     ),
+    "trainer/episodes/single_agent_episode.py": Shown(_OF_EPISODES),
+    "trainer/episodes/episode_columns.py": Shown(_OF_EPISODES),
+    "trainer/episodes/episode_state.py": Shown(_OF_EPISODES),
+    "trainer/episodes/lookback_buffer.py": Shown(_OF_EPISODES),
+    "trainer/episodes/nested.py": Shown(_OF_EPISODES),
+    "trainer/episodes/agent_ledger.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/episodes/agent_parts.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/episodes/agent_columns.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/episodes/multi_agent_state.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/nn/product.py": Shown("unit/test_nn_distributions"),
+    "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
+    "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
 }
 _COPIED: Final = ("trainer", "callbacks", "checkpoints", "tests", "benchmarks", "examples", "docs")
 _MOST_SECONDS: Final = 300
@@ -559,6 +580,98 @@ MUTANTS: Final[list[Mutant]] = [
             '        self.values = deque(state["values"])',
         ),
         ('        self._new.set_state(state["new"])\n', ""),
+    ),
+    # ---- episodes, distributions, and what is logged of them
+    *_of(
+        "trainer/episodes/single_agent_episode.py",
+        ("        if self._growth is not growth:", "        if self._growth is growth:"),
+        ("        self.drop_lookback()", "        pass"),
+        ("        part.task = self.task", "        pass"),
+        (
+            "return self._elapsed_s + self._clock() - self._started_at_s",
+            "return self._elapsed_s - self._started_at_s",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/episode_columns.py",
+        (
+            "        self.own_change = joined_changes(self.own_change, change)",
+            "        self.own_change = change",
+        ),
+        ("    return min(wanted, steps)", "    return wanted"),
+        (
+            "if key in self.extra_model_outputs or at_indices is not None:",
+            "if key in self.extra_model_outputs:",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/episode_state.py",
+        ("        return set(value)", "        return value"),
+        ("    if not first.rewards.total:", "    if first.rewards.total:"),
+        ("        self.env_id = env_id", "        pass"),
+    ),
+    *_of(
+        "trainer/episodes/lookback_buffer.py",
+        ("if not 0 <= place < total:", "if not 0 <= place <= total:"),
+        ("present = [0 <= place < total for", "present = [0 <= place <= total for"),
+        (
+            "return np.full(shape, fill, _dtype_that_holds(fill, np.dtype(dtype)))",
+            "return np.full(shape, fill, dtype)",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/nested.py",
+        (
+            "if list(map(_DTYPE, vectors)).count(first.dtype) != len(vectors):",
+            "if False:",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/agent_ledger.py",
+        (
+            "if add is None or not (type(reward) is float or is_number(reward)):",
+            "if add is None:",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/agent_parts.py",
+        ("return None if line.open is None else line.open.copied()", "return None"),
+        ("        part.recent = ledger.recent", "        pass"),
+        ("    successor.appeared = dict(ledger.appeared)", "    pass"),
+    ),
+    *_of(
+        "trainer/episodes/agent_columns.py",
+        ("        total += column in _WITH_LAST", "        pass"),
+        ("if one or is_named or _count(items):", "if one or _count(items):"),
+    ),
+    *_of(
+        "trainer/episodes/multi_agent_state.py",
+        ('any(np.diff(clock) <= 0) or clock[-1] > state["env_t"]', 'clock[-1] > state["env_t"]'),
+    ),
+    *_of(
+        "trainer/nn/product.py",
+        (
+            "[part.distribution.entropy(self._inputs_of(part, inputs)) for part in self._parts]",
+            "[part.distribution.entropy(self._inputs_of(part, inputs)) for part in self._parts[:1]]",
+        ),
+    ),
+    *_of(
+        "trainer/metrics/logger.py",
+        (
+            "if path[:length] == prefix}",
+            "if path[0] == prefix[0]}",
+        ),
+        (
+            "self._report(self._clock() - self._starts.stack.pop())",
+            "self._report(self._clock() - self._starts.stack[-1])",
+        ),
+    ),
+    *_of(
+        "trainer/algorithms/dqn/dqn.py",
+        (
+            "gradient[rows, actions] = weights * slopes / num_rows",
+            "gradient[rows, actions] = weights * slopes",
+        ),
     ),
     # ---- the acting side
     *_of(

@@ -307,41 +307,6 @@ def test_newer_format_is_named_before_any_payload_is_read(tmp_path: Path) -> Non
             read(path)
 
 
-def test_check_of_the_manifest_comes_before_the_payload(tmp_path: Path) -> None:
-    path = save(tmp_path / "c")
-    (path / "counters.state").write_bytes(b"damaged")
-
-    def refuse(manifest: Manifest) -> None:
-        raise CheckpointMismatchError(f"iteration {manifest.training_iteration}")
-
-    with pytest.raises(CheckpointMismatchError, match="iteration 4"):
-        read_checkpoint(path, check_manifest=refuse)
-
-
-def test_reading_while_another_thread_replaces_gives_one_or_the_other(tmp_path: Path) -> None:
-    path = save(tmp_path / "c", components={"a": 0, "b": 0})
-    stop = threading.Event()
-
-    def replace() -> None:
-        count = 0
-        while not stop.is_set() and count < 60:
-            count += 1
-            save(path, components={"a": count, "b": count})
-
-    thread = threading.Thread(target=replace)
-    thread.start()
-    try:
-        seen: list[int] = []
-        while thread.is_alive() and len(seen) < 60:
-            components = read_checkpoint(path).components
-            seen.append(components["a"])
-            assert components["a"] == components["b"]
-    finally:
-        stop.set()
-        thread.join()
-    assert seen == sorted(seen)
-
-
 def test_a_manifest_that_vanishes_again_and_again_is_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

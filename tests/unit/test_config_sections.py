@@ -12,8 +12,8 @@ from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.config import AlgorithmConfig, NotProvided
 from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
 
-# Every default of PPO is a row of docs/settings.md, which is compared with what the classes say
-# (`test_docs`). These are what PPO changes.
+# Every default of an algorithm is a row of docs/settings.md, which is compared with what the
+# classes say (`test_docs`). These are what PPO changes.
 _CHANGED_BY_PPO: dict[str, Any] = {
     "lr": 0.001,
     "train_batch_size": 32,
@@ -42,12 +42,25 @@ _COMMON = _arguments(AlgorithmConfig) | {
     *(("exploration", "explore"), ("exploration", "exploration_config")),
     ("rl_module", "algorithm_config_overrides_per_module"),
 }
-_OF_PPO = _arguments(PPOConfig) - _COMMON
+_WITH_RULES_OF_THEIR_OWN = {
+    ("training", "replay_buffer_config"),
+    ("training", "optimization_config"),
+}
+_ARGUMENTS = [
+    *((AlgorithmConfig, *argument) for argument in sorted(_COMMON)),
+    *(
+        (config, *argument)
+        for config in (DQNConfig, PGConfig, PPOConfig, SACConfig)
+        for argument in sorted(_arguments(config) - _COMMON - _WITH_RULES_OF_THEIR_OWN)
+    ),
+]
 
 
-@pytest.mark.parametrize(("section", "argument"), sorted(_COMMON | _OF_PPO))
-def test_argument_sets_the_setting_and_gives_the_config(section: str, argument: str) -> None:
-    config = AlgorithmConfig() if (section, argument) in _COMMON else PPOConfig()
+@pytest.mark.parametrize(("config_class", "section", "argument"), _ARGUMENTS)
+def test_argument_sets_the_setting_and_gives_the_config(
+    config_class: type[AlgorithmConfig], section: str, argument: str
+) -> None:
+    config = config_class()
     value = {"explore": False} if argument == "evaluation_config" else {"key": 1}
     assert getattr(config, section)(**{argument: value}) is config
     assert config[argument] == value

@@ -50,10 +50,11 @@ def test_a_restored_episode_goes_on_like_the_original() -> None:
 
 def test_a_state_is_a_snapshot() -> None:
     episode = played(2)
-    episode.custom_data["x"] = [1]
+    episode.custom_data |= {"x": [1], "seen": {1}}
     state = episode.get_state()
     before = codec.encode(state)
     episode.custom_data["x"].append(2)
+    episode.custom_data["seen"].add(2)
     episode.add_env_step(
         0, 0, 1.0, extra_model_outputs={"action_logp": 0.0, "action_dist_inputs": 0.0}
     )
@@ -61,7 +62,7 @@ def test_a_state_is_a_snapshot() -> None:
     first.custom_data["x"].append(3)
     first.rewards.data.append(5.0)
     assert codec.encode(state) == before
-    assert second.custom_data == {"x": [1]}
+    assert second.custom_data == {"x": [1], "seen": {1}}
 
 
 def test_time_and_spaces_are_not_part_of_the_state() -> None:

@@ -211,15 +211,11 @@ class DirectRunners:
         spec: of any of them.
         num_env_runners: processes, ≥ 0.
         policy: what to do about failures.
-        stall_limit_s: see `EnvRunnerGroup`.
-        start_limit_s: likewise.
     """
 
     spec: EnvRunnerSpec
     num_env_runners: int
     policy: RestartPolicy
-    stall_limit_s: float | None
-    start_limit_s: float | None
 
     @classmethod
     def of(cls, config: Any, rllib_arguments: Mapping[str, Any]) -> DirectRunners:

@@ -131,8 +131,6 @@ class EnvRunnerGroup:
         config: Any = None,
         num_env_runners: int | None = None,
         policy: RestartPolicy | None = None,
-        stall_limit_s: float | None = None,
-        start_limit_s: float | None = None,
         crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
@@ -149,8 +147,6 @@ class EnvRunnerGroup:
                 user's own, apart from any algorithm. It is started at once.
             num_env_runners: remote runners, ≥ 0; None with a config: as configured.
             policy: what to do about failures; None replaces runners as by default.
-            stall_limit_s: a runner without an env step for so long is replaced; None waits.
-            start_limit_s: the same while a runner is made and put to its position.
             crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
@@ -166,7 +162,6 @@ class EnvRunnerGroup:
             rllib_arguments["num_env_runners"] = num_env_runners
             direct = DirectRunners.of(config, rllib_arguments)
             spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
-            stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
         self._shares: _Shares | None = None
         self._has_told_of_failure_ahead = False
@@ -176,8 +171,6 @@ class EnvRunnerGroup:
         self._asking = Asking(
             self._records,
             policy=policy or RestartPolicy(),
-            stall_limit_s=stall_limit_s,
-            start_limit_s=start_limit_s,
             crash_files=crash_files or CrashFiles(),
             on_recreated=on_recreated,
             engine=engine,
@@ -390,8 +383,7 @@ class EnvRunnerGroup:
                 steps_per_chunk=steps_per_chunk,
                 returns_episodes=False,
             ),
-            stall_limit_s=asking.stall_limit_s,
-            limited_by=asking.limited_by,
+            limit=asking.limit,
             waits_for_all=waits_for_all,
         )
         asking.under_way = play
@@ -427,8 +419,7 @@ class EnvRunnerGroup:
                 (request,),
                 # No episode is shorter than a step.
                 max_new_episodes=requests.most_steps,
-                stall_limit_s=self._asking.stall_limit_s,
-                limited_by=self._asking.limited_by,
+                limit=self._asking.limit,
             )
             for index, request in requests.by_runner.items()
         }
