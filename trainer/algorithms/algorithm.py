@@ -90,7 +90,7 @@ from trainer.algorithms.training_iteration import (
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import Normalization, NormalizationStatistics
-from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
@@ -1150,7 +1150,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         return self.counters.training_iteration
 
     @property
-    def env_runner(self) -> PlayingEnvRunner | None:
+    def env_runner(self) -> EnvRunner | None:
         """The training runner of the main process; None if the runners are processes."""
         return self.env_runner_group.local_env_runner
 
