@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from checkpoints.arguments import number
 from trainer.algorithms.dqn.dqn import DQNConfig
 from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig, Setting, config_values, section
 from trainer.config.config_values import ConfigValues
-from trainer.config.settings import NotProvided, number
+from trainer.config.settings import NotProvided
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES
 

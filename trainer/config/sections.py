@@ -10,13 +10,8 @@ from typing import Any, TypeVar
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
-from trainer.config.config_values import ConfigValues
-from trainer.config.section_methods import section
-from trainer.config.settings import (
+from checkpoints.arguments import (
     Check,
-    Merge,
-    NotProvided,
-    Setting,
     anything,
     boolean,
     either,
@@ -26,10 +21,11 @@ from trainer.config.settings import (
     number,
     one_of,
     optional,
-    schedule,
-    space,
     text,
 )
+from trainer.config.config_values import ConfigValues
+from trainer.config.section_methods import section
+from trainer.config.settings import Merge, NotProvided, Setting, schedule, space
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine

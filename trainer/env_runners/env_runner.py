@@ -39,7 +39,7 @@ from trainer.env_runners.messages import (
     share_out,
 )
 from trainer.env_runners.policy_mapping import PolicyMapping
-from trainer.env_runners.trajectories import SAMPLE_EVENT
+from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs import VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
@@ -440,10 +440,6 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             EnvContractError: an observation or a reward is NaN or infinite.
         """
 
-    @abc.abstractmethod
-    def _fire_sample_end(self, episodes: list[Any]) -> None:
-        """Shows the sample to callbacks, which may change it."""
-
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
         """All possible agents; None where there is a single one."""
@@ -658,7 +654,14 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         if self._hears_samples:
             player.activity.doing(SAMPLE_EVENT)
             with player.timing_callbacks():
-                self._fire_sample_end(episodes)
+                fire_sample_end(
+                    self,
+                    episodes,
+                    slots=player.slots,
+                    note_rewrites=player.finished.note_rewrites,
+                    kind=player.episode_class,
+                    chunks_of=player.chunks_of,
+                )
         player.notice_tasks()
         return episodes
 

@@ -18,14 +18,11 @@ from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
-from trainer.env_runners.multi_agent_trajectories import chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
-from trainer.env_runners.trajectories import fire_sample_end
 from trainer.envs.env_factory import MultiAgentVectorEnv
 from trainer.envs.multi_agent_checks import check_agents_finite
 from trainer.envs.multi_agent_env import EnvAgents
-from trainer.episodes import MultiAgentEpisode
 from trainer.modules import (
     ByModule,
     ModuleTable,
@@ -140,15 +137,3 @@ class MultiAgentEnvRunner(EnvRunner):
 
     def _check_finite(self, episodes: list[Any]) -> None:
         check_agents_finite(episodes, name=self.spec.env_factory.name)
-
-    def _fire_sample_end(self, episodes: list[Any]) -> None:
-        player = self._player
-        note_rewrites = player.finished.note_rewrites
-        fire_sample_end(
-            self,
-            episodes,
-            slots=player.slots,
-            note_rewrites=note_rewrites,
-            kind=MultiAgentEpisode,
-            chunks_of=chunks_of,
-        )

@@ -13,7 +13,6 @@ from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_native_vector_env, make_vector_env
-from trainer.env_runners.trajectories import fire_sample_end
 from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs.env_checks import check_action_space, check_finite, check_spaces, explain_failure
 from trainer.envs.env_factory import VectorEnv
@@ -93,8 +92,3 @@ class SingleAgentEnvRunner(EnvRunner):
 
     def _check_finite(self, episodes: list[Any]) -> None:
         check_finite(episodes, name=self.spec.env_factory.name)
-
-    def _fire_sample_end(self, episodes: list[Any]) -> None:
-        player = self._player
-        note_rewrites = player.finished.note_rewrites
-        fire_sample_end(self, episodes, slots=player.slots, note_rewrites=note_rewrites)

@@ -12,8 +12,9 @@ with what the env really showed. Nothing here fires an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import gymnasium
@@ -589,8 +590,8 @@ def fire_sample_end(
     *,
     slots: Sequence[Any],
     note_rewrites: Callable[[Mapping[str, Any]], None],
-    kind: type = SingleAgentEpisode,
-    chunks_of: Callable[[Sequence[Any]], list[SingleAgentEpisode]] = list,
+    kind: type,
+    chunks_of: Callable[[Any], Sequence[SingleAgentEpisode]],
 ) -> None:
     """Fires the event; where it rewrote rewards, returns stay those of the env.
 
@@ -600,7 +601,7 @@ def fire_sample_end(
         slots: what runs on remembers that its earlier chunks were rewritten.
         note_rewrites: told of the rewritten episodes by id, for the records of those that ended.
         kind: of the samples.
-        chunks_of: gives the chunks of single agents that such samples are made of.
+        chunks_of: gives the chunks of single agents that one of them is made of.
 
     Raises:
         CallbackError: a callback raised, or left episodes whose columns do not fit together.
@@ -609,18 +610,18 @@ def fire_sample_end(
     if emit is None:
         return
     # By id, which no two of them share: callbacks may put others in their place.
-    chunks = chunks_of(samples)
-    paid = {chunk.id_: chunk.rewards_list().copy() for chunk in chunks}
+    chunks = list(chain.from_iterable(map(chunks_of, samples)))
+    paid = rewards_of(chunks)
     outputs = {chunk.id_: tuple(chunk.extra_model_outputs) for chunk in chunks}
     arguments = {"env_runner": runner, "metrics_logger": runner.metrics, "samples": samples}
     emit(**arguments)
     try:
         check_kinds(samples, kind)
-        check_samples(chunks_of(samples), outputs)
+        check_samples(list(chain.from_iterable(map(chunks_of, samples))), outputs)
     except EpisodeError as error:
         raise runner.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
     rewritten = {
-        episode.id_: episode for episode in samples if _note_rewrites(chunks_of([episode]), paid)
+        episode.id_: episode for episode in samples if note_rewrites_of(chunks_of(episode), paid)
     }
     for slot in slots:
         if slot.episode is not None and slot.episode.id_ in rewritten:
@@ -629,7 +630,12 @@ def fire_sample_end(
         note_rewrites(rewritten)
 
 
-def _note_rewrites(chunks: Sequence[SingleAgentEpisode], paid: Mapping[str, list[float]]) -> bool:
+def rewards_of(chunks: Iterable[SingleAgentEpisode]) -> dict[str, list[float]]:
+    """The rewards of chunks by the chunks' ids: copies, for `note_rewrites_of`."""
+    return {chunk.id_: chunk.rewards_list().copy() for chunk in chunks}
+
+
+def note_rewrites_of(chunks: Sequence[SingleAgentEpisode], paid: Mapping[str, list[float]]) -> bool:
     """Notes which rewards are others than those that were paid; whether there are any."""
     is_rewritten = False
     for chunk in chunks:

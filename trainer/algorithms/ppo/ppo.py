@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from numpy.random import Generator
 
-from checkpoints.arguments import checked_methods, require_keys
+from checkpoints.arguments import boolean, checked_methods, number, optional, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.sections import SectionT
-from trainer.config.settings import Problem, assignment, boolean, number, optional, schedule
+from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import (
     AdvantageEstimate,
