@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.figures import Figure, ratio, report
-from benchmarks.peers import Solved, rllib_solves, sb3_solves
+from benchmarks.peers import SAME_PPO, Solved, rllib_solves, sb3_solves
 from trainer import PPOConfig
 
 SEEDS = (0, 1, 2)
@@ -28,17 +28,8 @@ def ppo_speed_config(num_env_runners: int) -> PPOConfig:
             num_env_runners=num_env_runners, num_envs_per_env_runner=8 // max(1, num_env_runners)
         )
         .training(
-            train_batch_size=2048,
-            minibatch_size=64,
-            num_epochs=10,
-            lr=3e-4,
-            clip_param=0.2,
+            **SAME_PPO,
             gamma=0.99,
-            lambda_=0.95,
-            use_kl_loss=False,
-            vf_loss_coeff=0.5,
-            vf_clip_param=float("inf"),
-            grad_clip=0.5,
             model={"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"},
         )
     )

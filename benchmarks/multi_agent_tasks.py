@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from benchmarks import tasks
 from benchmarks.figures import Figure, report
 from benchmarks.tasks import EVALUATION, LAST_EPISODES, SEEDS, Task, solve
 from trainer import (
@@ -142,67 +143,36 @@ def ppo_cartpole_shared() -> PPOConfig:
 def ppo_pendulum() -> PPOConfig:
     """The settings of the RL Zoo for one pendulum."""
     return one_module_each(
-        PPOConfig()
-        .environment(MultiAgentPendulum, env_config={"num_agents": 2})
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=4)
-        .training(
-            train_batch_size=4096,
-            minibatch_size=64,
-            num_epochs=10,
-            lr=1e-3,
-            gamma=0.9,
-            lambda_=0.95,
-            clip_param=0.2,
-            use_kl_loss=False,
-            vf_loss_coeff=0.5,
-            vf_clip_param=None,
-            grad_clip=0.5,
-            model={"fcnet_hiddens": [64, 64]},
-        )
+        tasks.ppo_pendulum().environment(MultiAgentPendulum, env_config={"num_agents": 2})
     )
 
 
 def dqn_cartpole() -> DQNConfig:
     """Double learning, three steps, one update per 4 env steps."""
     return one_module_each(
-        DQNConfig()
+        tasks.dqn_cartpole()
         .environment(MultiAgentCartPole, env_config={"num_agents": 2})
         .env_runners(num_envs_per_env_runner=4, rollout_fragment_length=16)
         .training(
             lr=1e-3,
-            train_batch_size=64,
             training_intensity=16,
-            grad_clip=10.0,
-            double_q=True,
-            dueling=False,
-            n_step=3,
-            num_steps_sampled_before_learning_starts=1000,
-            target_network_update_freq=256,
-            epsilon=[[0, 1.0], [8000, 0.04]],
             replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 50_000},
             model={"fcnet_hiddens": [64, 64], "fcnet_activation": "relu"},
         )
-        .reporting(min_sample_timesteps_per_iteration=1024)
     )
 
 
 def sac_pendulum() -> SACConfig:
     """The settings of the RL Zoo for one pendulum, with small networks and batches."""
     return one_module_each(
-        SACConfig()
+        tasks.sac_pendulum()
         .environment(MultiAgentPendulum, env_config={"num_agents": 2})
         .training(
-            actor_lr=1e-3,
-            critic_lr=1e-3,
-            alpha_lr=1e-3,
-            gamma=0.99,
             train_batch_size=128,
             training_intensity=128,
-            num_steps_sampled_before_learning_starts=100,
             replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 100_000},
             model={"fcnet_hiddens": [64, 64]},
         )
-        .reporting(min_sample_timesteps_per_iteration=1024)
     )
 
 
@@ -266,6 +236,21 @@ def ppo_two_step_game() -> PPOConfig:
     return small_game(grouped_two_step_game, train_batch_size=400, minibatch_size=100)
 
 
+PPO_OF_GAMES: Final[Mapping[str, Any]] = {
+    "train_batch_size": 4000,
+    "minibatch_size": 500,
+    "lr": 1e-3,
+    "lambda_": 0.95,
+    "clip_param": 0.2,
+    "use_kl_loss": False,
+    "entropy_coeff": 0.01,
+    "vf_loss_coeff": 0.5,
+    "vf_clip_param": None,
+    "grad_clip": 0.5,
+}
+"""Settings for games with longer episodes, here and in leagues."""
+
+
 def mpe(env: Any) -> PPOConfig:
     """Independent PPO; episodes of 25 steps."""
     return (
@@ -274,21 +259,7 @@ def mpe(env: Any) -> PPOConfig:
         .env_runners(
             num_env_runners=0, num_envs_per_env_runner=16, observation_filter="MeanStdFilter"
         )
-        .training(
-            train_batch_size=4000,
-            minibatch_size=500,
-            num_epochs=10,
-            lr=1e-3,
-            gamma=0.95,
-            lambda_=0.95,
-            clip_param=0.2,
-            use_kl_loss=False,
-            entropy_coeff=0.01,
-            vf_loss_coeff=0.5,
-            vf_clip_param=None,
-            grad_clip=0.5,
-            model={"fcnet_hiddens": [64, 64]},
-        )
+        .training(**PPO_OF_GAMES, num_epochs=10, gamma=0.95, model={"fcnet_hiddens": [64, 64]})
     )
 
 

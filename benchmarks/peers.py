@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 MAX_STEPS = 200_000
 
@@ -27,11 +27,24 @@ class Solved:
     mean_return: float
 
 
-def sb3_solves(seed: int) -> Solved:
-    """Stable-Baselines3 with its own defaults: the hyper-parameters of this comparison."""
-    from stable_baselines3 import PPO
+SAME_PPO: Final[Mapping[str, Any]] = {
+    "train_batch_size": 2048,
+    "minibatch_size": 64,
+    "num_epochs": 10,
+    "lr": 3e-4,
+    "clip_param": 0.2,
+    "lambda_": 0.95,
+    "use_kl_loss": False,
+    "vf_loss_coeff": 0.5,
+    "vf_clip_param": float("inf"),
+    "grad_clip": 0.5,
+}
+"""Settings of the comparison on CartPole-v1, for RLlib and for us."""
+
+
+def _stop_at_450() -> Any:
+    """A callback of Stable-Baselines3 that ends at the wanted mean return of recent episodes."""
     from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
 
     class StopAt450(BaseCallback):  # type: ignore[misc]  # peers are not type-checked
         mean_return = 0.0
@@ -42,6 +55,14 @@ def sb3_solves(seed: int) -> Solved:
 
         def _on_step(self) -> bool:
             return self.mean_return < 450
+
+    return StopAt450()
+
+
+def sb3_solves(seed: int) -> Solved:
+    """Stable-Baselines3 with its own defaults: the hyper-parameters of this comparison."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
 
     started_at = time.perf_counter()
     env = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
@@ -56,7 +77,7 @@ def sb3_solves(seed: int) -> Solved:
         seed=seed,
         device="cpu",
     )
-    stop = StopAt450()
+    stop = _stop_at_450()
     model.learn(MAX_STEPS, callback=stop)
     return Solved(time.perf_counter() - started_at, model.num_timesteps, stop.mean_return)
 
@@ -74,18 +95,7 @@ def rllib_solves(seed: int) -> Solved:
         PPOConfig()
         .environment("CartPole-v1")
         .env_runners(num_env_runners=2, num_envs_per_env_runner=4)
-        .training(
-            train_batch_size=2048,
-            minibatch_size=64,
-            num_epochs=10,
-            lr=3e-4,
-            clip_param=0.2,
-            lambda_=0.95,
-            use_kl_loss=False,
-            vf_loss_coeff=0.5,
-            vf_clip_param=float("inf"),
-            grad_clip=0.5,
-        )
+        .training(**SAME_PPO)
         .rl_module(
             model_config={
                 "fcnet_hiddens": [64, 64],
@@ -159,22 +169,11 @@ def sb3_recurrent_solves(seed: int, *, most_env_steps: int) -> Solved:
     `hyperparams/ppo_lstm.yml`).
     """
     from sb3_contrib import RecurrentPPO
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
     from torch import nn
 
     from trainer.testing.envs import StatelessCartPole
-
-    class StopAt450(BaseCallback):  # type: ignore[misc]  # peers are not type-checked
-        mean_return = 0.0
-
-        def _on_rollout_end(self) -> None:
-            returns = [info["r"] for info in self.model.ep_info_buffer]
-            self.mean_return = sum(returns) / max(1, len(returns))
-
-        def _on_step(self) -> bool:
-            return self.mean_return < 450
 
     def falling(start: float) -> Callable[[float], float]:
         return lambda left: start * left
@@ -201,7 +200,7 @@ def sb3_recurrent_solves(seed: int, *, most_env_steps: int) -> Solved:
         seed=seed,
         device="cpu",
     )
-    stop = StopAt450()
+    stop = _stop_at_450()
     model.learn(most_env_steps, callback=stop)
     return Solved(time.perf_counter() - started_at, model.num_timesteps, stop.mean_return)
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from benchmarks.figures import Figure, report
+from benchmarks.multi_agent_tasks import PPO_OF_GAMES
 from benchmarks.tasks import SEEDS
 from callbacks import RLlibCallback
 from trainer import Algorithm, Matchups, PolicySpec, PPOConfig
@@ -150,20 +151,7 @@ def _league(game: str, env: Any, **settings: Any) -> PPOConfig:
             policy_mapping_fn=matchups(PLAYERS[game], ["random"]),
             policies_to_train=["main"],
         )
-        .training(
-            train_batch_size=4000,
-            minibatch_size=500,
-            num_epochs=6,
-            lr=1e-3,
-            gamma=0.99,
-            lambda_=0.95,
-            clip_param=0.2,
-            use_kl_loss=False,
-            entropy_coeff=0.01,
-            vf_loss_coeff=0.5,
-            vf_clip_param=None,
-            grad_clip=0.5,
-        )
+        .training(**PPO_OF_GAMES, num_epochs=6, gamma=0.99)
     )
     return config.training(**settings)
 

@@ -26,27 +26,25 @@ from callbacks.errors import (
     PackingError,
 )
 from callbacks.events import EVENTS, Event
-from callbacks.ready_made import (
-    AimLogger,
-    BestCheckpoint,
+from callbacks.ready_made.progress import ProgressPrinter
+from callbacks.ready_made.recorders import EpisodeRecorder, VideoRecorder, load_episode
+from callbacks.ready_made.result_loggers import (
     CSVLogger,
-    EarlyStopping,
-    EpisodeRecorder,
     JSONLinesLogger,
-    MLflowLogger,
-    NonFiniteGuard,
-    PeriodicCheckpoint,
-    ProgressPrinter,
     ResultLogger,
     ResultSink,
-    TaskLadder,
     TensorBoardLogger,
+)
+from callbacks.ready_made.saving import BestCheckpoint, PeriodicCheckpoint
+from callbacks.ready_made.stopping import EarlyStopping, NonFiniteGuard
+from callbacks.ready_made.task_ladder import TaskLadder
+from callbacks.ready_made.tracker_services import TrackerService
+from callbacks.ready_made.trackers import (
+    AimLogger,
+    MLflowLogger,
     TrackerLogger,
-    TrackerService,
     TrackioLogger,
-    VideoRecorder,
     WandbLogger,
-    load_episode,
 )
 from callbacks.rllib_names import *  # noqa: F403 - names of RLlib
 from callbacks.spec import CallbackSpec

@@ -100,11 +100,9 @@ def listener_for(callback: Callable[..., object], event: str) -> Listener:
     entry = EVENTS[event]
     demand = demand_of(callback, event)
     derivations = {name: entry.old_arguments[name] for name in demand.old}
-    if demand.takes_all:
-        return _adding(callback, derivations) if derivations else callback
     if derivations:
-        return _naming_and_adding(callback, demand.named, derivations)
-    if demand.named == entry.arguments:
+        return _adding(callback, None if demand.takes_all else demand.named, derivations)
+    if demand.takes_all or demand.named == entry.arguments:
         return callback
     return _naming(callback, demand.named)
 
@@ -189,29 +187,19 @@ def _naming(callback: Callable[..., object], names: tuple[str, ...]) -> Listener
     return give_some
 
 
-def _adding(callback: Callable[..., object], derivations: Mapping[str, Derivation]) -> Listener:
-    """Give everything documented, and old arguments besides."""
-
-    def give_more(**arguments: Any) -> object:
-        old = {name: derive(arguments) for name, derive in derivations.items()}
-        return callback(**arguments, **old)
-
-    return give_more
-
-
-def _naming_and_adding(
+def _adding(
     callback: Callable[..., object],
-    names: tuple[str, ...],
+    names: tuple[str, ...] | None,
     derivations: Mapping[str, Derivation],
 ) -> Listener:
-    """Give just `names`, and old arguments besides."""
+    """Give just `names`, or everything documented if None, and old arguments besides."""
 
-    def give_named(**arguments: Any) -> object:
-        given = {name: arguments[name] for name in names}
+    def give_more(**arguments: Any) -> object:
+        given = arguments if names is None else {name: arguments[name] for name in names}
         old = {name: derive(arguments) for name, derive in derivations.items()}
         return callback(**given, **old)
 
-    return give_named
+    return give_more
 
 
 # ---- naming

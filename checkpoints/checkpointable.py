@@ -292,8 +292,13 @@ class Checkpointable:
         check_switch("background", background)
         self._refuse_while_telling()
         self.finish_saving()
-        encoded = self._encoded(state)
-        return self._write_checkpoint(path, encoded, background=background, when_over=when_over)
+        with self._saving():
+            encoded = self._encoded(state)
+            return self._write_checkpoint(path, encoded, background=background, when_over=when_over)
+
+    def _saving(self) -> AbstractContextManager[None]:
+        """Surrounds a save that may begin; raises if it must not. To be overridden."""
+        return contextlib.nullcontext()
 
     def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return `get_ctor_args_and_kwargs()` as it is to be saved. To be overridden."""

@@ -94,6 +94,7 @@ trainer.connectors.pieces: trainer.connectors.connected_env
 trainer.env_runners.acting: trainer.env_runners.action_source trainer.env_runners.exploring
     trainer.env_runners.perturbed_modules
 trainer.env_runners.env_runner: trainer.env_runners.direct_runners trainer.env_runners.global_worker
+    trainer.env_runners.playing_env_runner
 trainer.env_runners.env_slot: trainer.env_runners.misshapen_answers trainer.env_runners.replay
     trainer.env_runners.slot_env_state trainer.env_runners.slot_tasks
 trainer.env_runners.episode_player: trainer.env_runners.chunks_until_told

@@ -98,26 +98,23 @@ def one_of(*checks: ShapeCheck) -> ShapeCheck:
 
 def list_of(item: ShapeCheck, *, length: int | None = None) -> ShapeCheck:
     """Return a check for lists whose items pass a check; of any length, unless one is given."""
-
-    def check(value: Any, place: str) -> Iterator[str]:
-        if type(value) is not list:
-            yield f"{place or 'it'} is {described(value)}, expected a list"
-            return
-        if length not in (None, len(value)):
-            yield f"{place or 'it'} has {len(value)} items, expected {length}"
-        for index, entry in enumerate(value):
-            yield from item(entry, f"{place}[{index}]")
-
-    return check
+    return _sequence_of(list, item, length)
 
 
 def tuple_of(item: ShapeCheck) -> ShapeCheck:
     """Return a check for tuples of any length whose items pass a check."""
+    return _sequence_of(tuple, item, None)
+
+
+def _sequence_of(kind: type[Any], item: ShapeCheck, length: int | None) -> ShapeCheck:
+    of_kind = of_type(kind)
 
     def check(value: Any, place: str) -> Iterator[str]:
-        if type(value) is not tuple:
-            yield f"{place or 'it'} is {described(value)}, expected a tuple"
+        yield from of_kind(value, place)
+        if type(value) is not kind:
             return
+        if length not in (None, len(value)):
+            yield f"{place or 'it'} has {len(value)} items, expected {length}"
         for index, entry in enumerate(value):
             yield from item(entry, f"{place}[{index}]")
 
@@ -186,17 +183,7 @@ def like(example: Any) -> ShapeCheck:
     None says nothing about what comes later.
     """
     if type(example) is dict:
-        entries = {key: like(value) for key, value in example.items()}
-
-        def check(value: Any, place: str) -> Iterator[str]:
-            if type(value) is not dict:
-                yield f"{place or 'it'} is {described(value)}, expected a dict"
-                return
-            yield from _key_problems(value, required=entries, known=entries, place=place)
-            for key in entries.keys() & value.keys():
-                yield from entries[key](value[key], f"{place}[{key!r}]")
-
-        return check
+        return fields({key: like(value) for key, value in example.items()})
     if isinstance(example, np.ndarray):
         return array(dtype=example.dtype, shape=example.shape)
     if example is None:

@@ -57,6 +57,15 @@ class Shown(NamedTuple):
         return files + [f"{suite}::{test}[{run}]" for run in self.runs for test in _PROPERTIES]
 
 
+_OF_EPISODES: Final = (
+    "unit/test_episodes_known_answers unit/test_episodes_growing unit/test_episodes_chunks "
+    "unit/test_episodes_sampling unit/test_episodes_state unit/test_episodes_rllib_names "
+    "unit/test_episode_returns unit/test_episodes_properties"
+)
+_OF_SEVERAL_AGENTS: Final = (
+    "unit/test_multi_agent_episode unit/test_multi_agent_golden unit/test_multi_agent_rllib_cases "
+    "unit/test_multi_agent_properties"
+)
 SHOWN: Final = {
     "trainer/seeding.py": Shown(
         "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
@@ -66,7 +75,7 @@ SHOWN: Final = {
         ("DQN, distributions", "DQN", "PPO"),
     ),
     "trainer/nn/optimizers.py": Shown(
-        "contract/test_modules unit/test_nn_parameters unit/test_nn_optimizers contract/test_components",
+        "contract/test_modules unit/test_nn_optimizers contract/test_components",
         ("PPO", "SAC, discrete"),
     ),
     "trainer/algorithms/ppo/ppo.py": Shown(
@@ -80,6 +89,9 @@ SHOWN: Final = {
         ("DQN", "DQN, normalised"),
     ),
     "trainer/modules/rl_module.py": Shown("contract/test_modules unit/test_modules_space_records"),
+    "trainer/modules/model_config.py": Shown(
+        "contract/test_modules unit/test_modules_actor_critic"
+    ),
     "trainer/modules/actor_critic.py": Shown(
         "contract/test_modules unit/test_modules_actor_critic unit/test_modules_images"
     ),
@@ -99,7 +111,7 @@ SHOWN: Final = {
         "contract/test_modules unit/test_modules_torch integration/test_torch_exactness"
     ),
     "trainer/nn/layers.py": Shown(
-        "contract/test_modules unit/test_nn_parameters unit/test_nn_layers"
+        "contract/test_modules unit/test_nn_optimizers unit/test_nn_layers"
     ),
     "trainer/exploration/exploration.py": Shown(
         "contract/test_strategies unit/test_exploration_making unit/test_exploration_continuous"
@@ -141,6 +153,7 @@ SHOWN: Final = {
         ("PPO",),
     ),
     "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
+    "trainer/runtime/engine.py": Shown("contract/test_engines"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
     "trainer/algorithms/algorithm.py": Shown(
         "contract/test_components integration/test_dqn", ("PPO", "DQN")
@@ -154,6 +167,18 @@ SHOWN: Final = {
         "contract/test_components integration/test_foreach_metrics",
         ("PPO, evaluation runner", "PPO"),
     ),
+    "trainer/episodes/single_agent_episode.py": Shown(_OF_EPISODES),
+    "trainer/episodes/episode_columns.py": Shown(_OF_EPISODES),
+    "trainer/episodes/episode_state.py": Shown(_OF_EPISODES),
+    "trainer/episodes/lookback_buffer.py": Shown(_OF_EPISODES),
+    "trainer/episodes/nested.py": Shown(_OF_EPISODES),
+    "trainer/episodes/agent_ledger.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/episodes/agent_parts.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/episodes/agent_columns.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/episodes/multi_agent_state.py": Shown(_OF_SEVERAL_AGENTS),
+    "trainer/nn/product.py": Shown("unit/test_nn_distributions"),
+    "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
+    "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
 }
 _COPIED: Final = ("trainer", "callbacks", "checkpoints", "tests", "benchmarks", "examples", "docs")
 _MOST_SECONDS: Final = 300
@@ -300,8 +325,8 @@ MUTANTS: Final[list[Mutant]] = [
             "        if rng is not None:\n            self.initialize(np.random.default_rng(0))",
         ),
         (
-            "            return {name: array for name, array in state.items() if self.is_for_acting(name)}\n        return state\n\n    def _all",
-            "            return state\n        return state\n\n    def _all",
+            "            return {name: array for name, array in state.items() if self.is_for_acting(name)}\n        return state\n\n    def _tensors",
+            "            return state\n        return state\n\n    def _tensors",
         ),
         ('        return not name.startswith("vf/")', "        return True"),
         (
@@ -316,19 +341,22 @@ MUTANTS: Final[list[Mutant]] = [
             "        log_std = np.zeros_like(outputs)",
         ),
         (
-            "                np.add(d_pi, d_vf, d_pi)\n            self._encoder",
-            "                pass\n            self._encoder",
-        ),
-        (
             '            np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])',
             "            pass",
         ),
-        ("            self._vf.backward(d_vf_preds[None, :], d_inputs=d_vf)", "            pass"),
         (
-            "        if len(obs) != self._batch_size:\n            self._allocate(len(obs))\n        features = self._columns.of(obs)\n        if self._encoder is not None:\n            features = self._encoder.forward(features)\n        inputs = self._pi.forward(features)[:-1]",
-            "        if len(obs) > self._batch_size:\n            self._allocate(len(obs))\n        features = self._columns.of(obs)\n        if self._encoder is not None:\n            features = self._encoder.forward(features)\n        inputs = self._pi.forward(features)[:-1]",
+            "            self._trunk.backward((self._pi, gradient), (self._vf, d_vf_preds[None, :]))",
+            "            self._trunk.backward((self._pi, gradient))",
+        ),
+        (
+            "        if len(obs) != self._batch_size:\n            self._allocate(len(obs))\n        features = self._trunk.forward(obs)",
+            "        if len(obs) > self._batch_size:\n            self._allocate(len(obs))\n        features = self._trunk.forward(obs)",
         ),
         ("        self._batch_size = -1  # what `backward` needs is overwritten", "        pass"),
+    ),
+    *_of(
+        "trainer/modules/model_config.py",
+        ("            np.add(total, d_features, total)", "            pass"),
     ),
     *_of(
         "trainer/modules/q_module.py",
@@ -338,8 +366,8 @@ MUTANTS: Final[list[Mutant]] = [
         ),
         ("            np.subtract(by_action, by_action.mean(axis=0), by_action)\n", ""),
         (
-            "            gradient = (by_action - d_value / self.num_actions).reshape(gradient.shape)",
-            "            pass",
+            "        d_advantages = (by_action - d_value / self.num_actions).reshape(gradient.shape)",
+            "        d_advantages = gradient",
         ),
         ("            values[is_invalid(outputs[:, :, 0])] = INVALID", "            pass"),
         (
@@ -425,10 +453,7 @@ MUTANTS: Final[list[Mutant]] = [
             "        for name, array in given.items():\n            buffers[name][...] = array",
             "        pass",
         ),
-        (
-            "        whole.update({name: state_array(a) for name, a in layers.buffers().items()})\n",
-            "",
-        ),
+        ("        return {**super()._tensors(), **buffers}", "        return super()._tensors()"),
         (
             "        self.parameters.set_state({name: a for name, a in state.items() if name not in buffers})\n        for",
             "        for",
@@ -558,6 +583,98 @@ MUTANTS: Final[list[Mutant]] = [
         ),
         ('        self._new.set_state(state["new"])\n', ""),
     ),
+    # ---- episodes, distributions, and what is logged of them
+    *_of(
+        "trainer/episodes/single_agent_episode.py",
+        ("        if self._growth is not growth:", "        if self._growth is growth:"),
+        ("        self.drop_lookback()", "        pass"),
+        ("        part.task = self.task", "        pass"),
+        (
+            "return self._elapsed_s + self._clock() - self._started_at_s",
+            "return self._elapsed_s - self._started_at_s",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/episode_columns.py",
+        (
+            "        self.own_change = joined_changes(self.own_change, change)",
+            "        self.own_change = change",
+        ),
+        ("    return min(wanted, steps)", "    return wanted"),
+        (
+            "if key in self.extra_model_outputs or at_indices is not None:",
+            "if key in self.extra_model_outputs:",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/episode_state.py",
+        ("        return set(value)", "        return value"),
+        ("    if not first.rewards.total:", "    if first.rewards.total:"),
+        ("        self.env_id = env_id", "        pass"),
+    ),
+    *_of(
+        "trainer/episodes/lookback_buffer.py",
+        ("if not 0 <= place < total:", "if not 0 <= place <= total:"),
+        ("present = [0 <= place < total for", "present = [0 <= place <= total for"),
+        (
+            "return np.full(shape, fill, _dtype_that_holds(fill, np.dtype(dtype)))",
+            "return np.full(shape, fill, dtype)",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/nested.py",
+        (
+            "if list(map(_DTYPE, vectors)).count(first.dtype) != len(vectors):",
+            "if False:",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/agent_ledger.py",
+        (
+            "if add is None or not (type(reward) is float or is_number(reward)):",
+            "if add is None:",
+        ),
+    ),
+    *_of(
+        "trainer/episodes/agent_parts.py",
+        ("return None if line.open is None else line.open.copied()", "return None"),
+        ("        part.recent = ledger.recent", "        pass"),
+        ("    successor.appeared = dict(ledger.appeared)", "    pass"),
+    ),
+    *_of(
+        "trainer/episodes/agent_columns.py",
+        ("        total += column in _WITH_LAST", "        pass"),
+        ("if one or is_named or _count(items):", "if one or _count(items):"),
+    ),
+    *_of(
+        "trainer/episodes/multi_agent_state.py",
+        ('any(np.diff(clock) <= 0) or clock[-1] > state["env_t"]', 'clock[-1] > state["env_t"]'),
+    ),
+    *_of(
+        "trainer/nn/product.py",
+        (
+            "[part.distribution.entropy(self._inputs_of(part, inputs)) for part in self._parts]",
+            "[part.distribution.entropy(self._inputs_of(part, inputs)) for part in self._parts[:1]]",
+        ),
+    ),
+    *_of(
+        "trainer/metrics/logger.py",
+        (
+            "if path[:length] == prefix}",
+            "if path[0] == prefix[0]}",
+        ),
+        (
+            "self._report(self._clock() - self._starts.stack.pop())",
+            "self._report(self._clock() - self._starts.stack[-1])",
+        ),
+    ),
+    *_of(
+        "trainer/algorithms/dqn/dqn.py",
+        (
+            "gradient[rows, actions] = weights * slopes / num_rows",
+            "gradient[rows, actions] = weights * slopes",
+        ),
+    ),
     # ---- the acting side
     *_of(
         "trainer/env_runners/env_slot.py",
@@ -626,10 +743,10 @@ MUTANTS: Final[list[Mutant]] = [
         ("self.num_without_progress = self.num_idle = self.num_stalled = 0", "pass"),
         ("if num_restarts >= self.max_restarts:", "if num_restarts > self.max_restarts:"),
     ),
+    *_of("trainer/runtime/engine.py", ("        self._signals.notes[:] = NO_NOTES\n", "")),
     *_of(
         "trainer/runtime/local_engine.py",
         ("            self._signals.must_end = False\n", ""),
-        ("        self._signals.notes[:] = NO_NOTES\n", ""),
         (
             "            self.kill()\n            return self._lost(None, stalled_s=stalled_s)",
             "            return self._lost(None, stalled_s=stalled_s)",

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from operator import length_hint
@@ -299,3 +300,38 @@ class NoiseStream:
         """Passes over the rows of steps that are already played."""
         for _ in range(rows):
             self.next_row()
+
+
+class GlobalGenerators:
+    """Python's and NumPy's global generators, for code that shares its process with other code.
+
+        own = GlobalGenerators()
+        with own:
+            ...  # finds them as it left them the last time; everybody else finds theirs
+
+    In the first block they stand where they stood.
+    """
+
+    def __init__(self) -> None:
+        """Keeps nothing yet."""
+        self._own: Any = None
+        self._outside: Any = None
+
+    def __enter__(self) -> None:
+        self._outside = _global_states()
+        if self._own is not None:
+            _set_global_states(self._own)
+
+    def __exit__(self, *_: object) -> None:
+        self._own = _global_states()
+        _set_global_states(self._outside)
+
+
+def _global_states() -> Any:
+    return random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
+
+
+def _set_global_states(states: Any) -> None:
+    of_python, of_numpy = states
+    random.setstate(of_python)
+    np.random.set_state(of_numpy)  # noqa: NPY002 - the global one

@@ -82,18 +82,21 @@ class WandbService:
         group: of the runs; None: the experiment's name.
         settings: further arguments of `wandb.init`.
 
+    Attributes:
+        package: that it needs.
+
     Raises:
         ImportError: the package is not installed.
     """
 
-    _package = "wandb"
+    package = "wandb"
 
     def __init__(self, project: str, group: str | None = None, **settings: Any) -> None:
         self._module()  # a missing package is told now
         self._project, self._group, self._settings = project, group, settings
 
     def _module(self) -> ModuleType:
-        return optional_module(self._package, user=type(self).__name__, extra=self._package)
+        return optional_module(self.package, user=type(self).__name__, extra=self.package)
 
     def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
         """One run of its own among several in this process."""
@@ -130,16 +133,10 @@ class WandbService:
 class TrackioService(WandbService):
     """trackio, a local store with W&B's names; needs `pip install 'local-trainer[trackio]'`.
 
-    Args:
-        project: name of the project.
-        group: of the runs; None: the experiment's name.
-        settings: further arguments of `trackio.init`.
-
-    Raises:
-        ImportError: the package is not installed.
+    Arguments as of `WandbService`; `settings` are those of `trackio.init`.
     """
 
-    _package = "trackio"
+    package = "trackio"
 
     def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
         """One run by name."""

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from callbacks.errors import CallbackConfigError
@@ -382,8 +382,7 @@ class TrackedRows:
         """Gives rows of an earlier run another name; the service gets a new run."""
         self._rows.start_anew(row)
         self.sender.forget()
-        # What lies there is of an earlier run.
-        self._seen_videos = {artifact.path for artifact in video_artifacts(self.video_folders)}
+        new_videos(self.video_folders, self._seen_videos)  # what lies there is of an earlier run
 
     def add_checkpoint(self, path: Path) -> None:
         """Notes a checkpoint for `send_artifacts`; called on any thread."""
@@ -410,10 +409,8 @@ class TrackedRows:
         A checkpoint that was saved in the background may come after the end of the service's run,
         which then is opened and ended again.
         """
-        for artifact in video_artifacts(self.video_folders):
-            if artifact.path not in self._seen_videos:
-                self._seen_videos.add(artifact.path)
-                self.sender.send_artifact(artifact)
+        for video in new_videos(self.video_folders, self._seen_videos):
+            self.sender.send_artifact(video)
         while self._saved:
             self.sender.send_artifact(checkpoint_artifact(self._saved.popleft()))
         if self._has_ended:
@@ -426,6 +423,13 @@ def video_artifacts(folders: Sequence[Path]) -> Iterator[Artifact]:
         prefix = f"{folder.name}-" if len(folders) > 1 else ""
         for path in sorted(folder.glob("[!.]*.mp4")):
             yield Artifact("videos", path, artifact_name(f"{prefix}{path.stem}"))
+
+
+def new_videos(folders: Sequence[Path], seen: set[Path]) -> list[Artifact]:
+    """Those whose files are not among those seen, to which they are added."""
+    new = [video for video in video_artifacts(folders) if video.path not in seen]
+    seen.update(video.path for video in new)
+    return new
 
 
 def checkpoint_artifact(path: Path) -> Artifact:
@@ -536,7 +540,8 @@ class WandbLogger(TrackerLogger):
 
     Args:
         project: name of the project.
-        folder: where rows, W&B's files and the id of the run are; of one run.
+        folder: where rows, the service's files and the id of the run are; of one run. None:
+            "wandb-tracker".
         group: of the runs; None: algorithm and env.
         max_waiting: see `TrackerLogger`.
         artifacts: see `TrackerLogger`. Checkpoints become versions of one artefact per run.
@@ -546,49 +551,31 @@ class WandbLogger(TrackerLogger):
         ImportError: the package is not installed.
     """
 
+    _service_class: ClassVar = WandbService
+
     def __init__(
         self,
         project: str = "local-trainer",
         *,
-        folder: str | Path = "wandb-tracker",
+        folder: str | Path | None = None,
         group: str | None = None,
         max_waiting: int = 1000,
         artifacts: Sequence[ArtifactKind] = (),
         **settings: Any,
     ) -> None:
-        service = WandbService(project, group, **settings)
+        service = self._service_class(project, group, **settings)
+        folder = f"{service.package}-tracker" if folder is None else folder
         super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
 
 
-class TrackioLogger(TrackerLogger):
+class TrackioLogger(WandbLogger):
     """Sends every result to trackio, a store on this machine.
 
-    Needs `pip install 'local-trainer[trackio]'`.
-
-    Args:
-        project: name of the project.
-        folder: where rows and the id of the run are; of one run.
-        group: of the runs; None: algorithm and env.
-        max_waiting: see `TrackerLogger`.
-        artifacts: see `TrackerLogger`.
-        settings: further arguments of `trackio.init`.
-
-    Raises:
-        ImportError: the package is not installed.
+    Needs `pip install 'local-trainer[trackio]'`. Arguments as of `WandbLogger`; `settings` are
+    those of `trackio.init`, and `folder` is "trackio-tracker" if it is None.
     """
 
-    def __init__(
-        self,
-        project: str = "local-trainer",
-        *,
-        folder: str | Path = "trackio-tracker",
-        group: str | None = None,
-        max_waiting: int = 1000,
-        artifacts: Sequence[ArtifactKind] = (),
-        **settings: Any,
-    ) -> None:
-        service = TrackioService(project, group, **settings)
-        super().__init__(service, folder, max_waiting=max_waiting, artifacts=artifacts)
+    _service_class = TrackioService
 
 
 class MLflowLogger(TrackerLogger):

@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -23,6 +22,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import pytest
 
 from checkpoints import decode, encode
+from checkpoints.file_system import lock_file
 from tests.multi_agent_runs import gaps, told
 from tests.resume_cells import FEATURES, NUM_SLOTS, Cell, Run, different
 from trainer import Algorithm, AlgorithmConfig
@@ -135,27 +135,46 @@ class Course(NamedTuple):
     rest: Mapping[str, str]
 
 
-_FOLDER: Final = tempfile.TemporaryDirectory(prefix="contract-")
+_FOLDER: Final[list[Path]] = []
+"""Where the courses of this run of the tests are."""
 
 
 @functools.cache
 def undisturbed(name: str, num_env_runners: int = 0) -> Course:
-    """The run that all others are compared with."""
+    """The run that all others are compared with; played once, whoever runs tests beside."""
+    folder = _FOLDER[0] / f"{name}-{num_env_runners}"
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        lock_file(lock, wait=True)
+        played = folder / "course"
+        if not played.exists():
+            played.write_bytes(encode(_played(name, num_env_runners, folder / "middle")))
+        return Course(folder / "middle", **decode(played.read_bytes()))
+    finally:
+        os.close(lock)
+
+
+def _played(name: str, num_env_runners: int, path: Path) -> dict[str, Any]:
     with config(name, num_env_runners).build_algo() as algo:
         found = digests(algo, NUM_ITERATIONS)
-        path = Path(algo.save_to_path(Path(_FOLDER.name, f"{name}-{num_env_runners}")))
+        algo.save_to_path(path)
         middle = known(algo)
         slots = algo.get_state()["env_runners"]["slots"]
         is_cut = algo.config.batch_mode == "truncate_episodes"
         assert any(slot["env_seed"] is not None for slot in slots) == is_cut, "running episodes"
-        return Course(path, middle, found, digests(algo, NUM_ITERATIONS))
+        return {"middle": middle, "found": found, "rest": digests(algo, NUM_ITERATIONS)}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def checkpoints_of_courses() -> Iterator[None]:
+def courses_are_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    base = tmp_path_factory.getbasetemp()
+    is_one_of_several = "PYTEST_XDIST_WORKER" in os.environ
+    _FOLDER.append((base.parent if is_one_of_several else base) / "courses")
+    _FOLDER[0].mkdir(exist_ok=True)
     yield
     undisturbed.cache_clear()
-    _FOLDER.cleanup()
+    _FOLDER.clear()
 
 
 def known(algo: Algorithm) -> bytes:

@@ -23,7 +23,7 @@ import pytest
 from trainer.errors import SerializationError
 from trainer.ray_engine.engine import RayEngine
 from trainer.runtime import local_engine
-from trainer.runtime.engine import NO_NOTES, Engine, Signals
+from trainer.runtime.engine import NO_NOTES, Engine, Signals, StallLimit
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Failed, Lost, Outcome, RemoteTraceback, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE
@@ -182,13 +182,13 @@ def pool(engine: Engine) -> Iterator[WorkerPool]:
 
 def start(pool: WorkerPool, *indices: int) -> None:
     for index in indices:
-        pool[index].start(_factory(), stall_limit_s=_PATIENCE_S)
+        pool[index].start(_factory(), StallLimit(_PATIENCE_S))
     for _ in indices:
         assert pool.next_outcome()[1] == Success("made")
 
 
 def ask(pool: WorkerPool, method: str, *arguments: object, limit_s: float = _PATIENCE_S) -> Outcome:
-    pool[1].submit(method, arguments, stall_limit_s=limit_s)
+    pool[1].submit(method, arguments, StallLimit(limit_s))
     index, outcome = pool.next_outcome()
     assert index == 1
     return outcome
@@ -308,7 +308,7 @@ def test_what_a_place_says_of_itself_follows_its_life(engine: Engine) -> None:
         assert says() == (False, False, False, False)
         start(pool, 1)
         assert says() == (True, False, False, True)
-        place.submit("until_told", (), stall_limit_s=5.0)
+        place.submit("until_told", (), StallLimit(5.0))
         assert says() == (True, True, True, True)
         assert place.stall_limit_s == 5.0
         assert pool.outcome_within(0.0) is None
@@ -491,7 +491,7 @@ def test_a_call_without_progress_is_warned_of_once_then_killed(
     pool: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun_s = pool.now_s()
-    pool[1].submit("hang", (), stall_limit_s=0.4, limited_by="sample_timeout_s")
+    pool[1].submit("hang", (), StallLimit(0.4, "sample_timeout_s"))
     _, outcome = pool.next_outcome()
     assert isinstance(outcome, Lost)
     assert outcome.stalled_s is not None
@@ -503,7 +503,7 @@ def test_a_call_without_progress_is_warned_of_once_then_killed(
 
 
 def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -> None:
-    pool[1].submit("until_told", (), stall_limit_s=0.3)
+    pool[1].submit("until_told", (), StallLimit(0.3))
     begun_s = pool.now_s()
     assert wait_for(pool, lambda: pool.now_s() - begun_s > 0.5)
     pool[1].tell_to_end()
@@ -524,7 +524,7 @@ def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) ->
 
     with pool_of(engine) as pool:
         pool[1].start(
-            pack(hang_after_a_beat), stall_limit_s=600.0, limit_at_work=(0.2, "sample_timeout_s")
+            pack(hang_after_a_beat), StallLimit(600.0, at_work=StallLimit(0.2, "sample_timeout_s"))
         )
         _, outcome = pool.next_outcome()
         assert isinstance(outcome, Lost)

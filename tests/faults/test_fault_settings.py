@@ -56,7 +56,13 @@ def test_old_names_are_the_same_settings(old: str) -> None:
 def test_the_settings_become_the_policy() -> None:
     made = config(**{old: value for old, (_, value) in OLD_NAMES.items()})
     assert restart_policy(made) == RestartPolicy(
-        should_restart=False, should_ignore=True, max_restarts=3, delay_s=0.5, tolerance=2
+        should_restart=False,
+        should_ignore=True,
+        max_restarts=3,
+        delay_s=0.5,
+        tolerance=2,
+        stall_limit_s=made.sample_timeout_s,
+        start_limit_s=made.env_runner_restore_timeout_s,
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from trainer.errors import ConfigError, RemoteError
+from trainer.runtime.engine import StallLimit
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
 from trainer.runtime.worker_pool import WorkerPool
@@ -169,7 +170,7 @@ def started(pool: WorkerPool, *indices: int) -> None:
 def ask(
     pool: WorkerPool, method: str, *arguments: Any, stall_limit_s: float | None = 20
 ) -> Outcome:
-    pool[1].submit(method, arguments, stall_limit_s=stall_limit_s)
+    pool[1].submit(method, arguments, StallLimit(stall_limit_s))
     index, outcome = pool.next_outcome()
     assert index == 1
     return outcome

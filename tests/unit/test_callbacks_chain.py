@@ -23,15 +23,6 @@ def _arguments(event: str) -> dict[str, Any]:
     return {name: name for name in EVENTS[event].arguments}
 
 
-def _recorder(label: str, log: list[tuple[str, str]]) -> type[RLlibCallback]:
-    """A class that notes its label for every event."""
-
-    def method(event: str) -> Any:
-        return lambda self, **kwargs: log.append((label, event))
-
-    return type(label, (RLlibCallback,), {event: method(event) for event in EVENTS})
-
-
 class EpisodeReturn(RLlibCallback):
     """As in the documentation: no super().__init__()."""
 
@@ -42,14 +33,6 @@ class EpisodeReturn(RLlibCallback):
         self.overall_sum_of_rewards += episode.get_return()
 
 
-class PositionalStyle(RLlibCallback):
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
-
-    def on_train_result(self, algorithm: Any, result: Any, **kwargs: Any) -> None:
-        self.seen.append((algorithm, result, sorted(kwargs)))
-
-
 class Failing(RLlibCallback):
     def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
         raise ZeroDivisionError("division by zero")
@@ -58,15 +41,6 @@ class Failing(RLlibCallback):
 class Unpicklable(Exception):
     def __init__(self, first: int, second: int) -> None:
         super().__init__("only one argument")
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_objects_come_first_then_functions_each_in_the_order_given(event: str) -> None:
-    log: list[tuple[str, str]] = []
-    functions = [lambda **kw: log.append(("f1", event)), lambda **kw: log.append(("f2", event))]
-    spec = CallbackSpec([_recorder("B", log), _recorder("A", log)], {event: functions})
-    CallbackChain(spec).fire(event, **_arguments(event))
-    assert log == [(label, event) for label in ("B", "A", "f1", "f2")]
 
 
 def test_the_documented_chain_prints_in_the_documented_order(
@@ -104,12 +78,6 @@ def test_a_class_without_super_init_keeps_what_it_counts() -> None:
     for _ in range(2):
         chain.fire("on_episode_end", **{**_arguments("on_episode_end"), "episode": episode})
     assert chain.objects[0].overall_sum_of_rewards == 5.0
-
-
-def test_arguments_may_be_positional_or_keyword() -> None:
-    chain = CallbackChain(CallbackSpec(PositionalStyle))
-    chain.fire("on_train_result", **_arguments("on_train_result"))
-    assert chain.objects[0].seen == [("algorithm", "result", ["metrics_logger"])]
 
 
 def test_a_method_that_nobody_overrode_is_no_listener() -> None:

@@ -111,20 +111,6 @@ def test_events_without_a_member_that_listens_have_no_listener(chained: Chaining
 
 
 @both
-def test_every_chain_has_its_own_members_and_their_states_are_kept(chained: Chaining) -> None:
-    spec = CallbackSpec(chained([First, Second]))
-    chain = CallbackChain(spec)
-    chain.fire("on_train_result", algorithm=1, metrics_logger=2, result=3)
-    restored = CallbackChain(spec)
-    assert restored.objects[0].chain.objects[0].results == []
-    restored.set_state(chain.get_state())
-    assert [o.results for o in restored.objects[0].chain.objects] == [
-        [("first", 3, 1)],
-        [("second", 3)],
-    ]
-
-
-@both
 def test_a_subclass_or_group_overriding_an_event_is_called_itself(chained: Chaining) -> None:
     made = chained([First])()
 

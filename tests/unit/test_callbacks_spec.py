@@ -138,15 +138,6 @@ def test_an_unfit_entry_is_named_with_what_was_expected(given: Any, words: list[
         assert word in problem
 
 
-@pytest.mark.parametrize("given", [Misspelt, Misspelt()])
-def test_misspelt_methods_are_found_with_the_nearest_spelling(given: Any) -> None:
-    problems = _problems(given)
-    assert len(problems) == 2
-    assert "`on_episode_ends`" in problems[0]
-    assert "did you mean `on_episode_end`?" in problems[0]
-    assert "did you mean `on_train_result`?" in problems[1]
-
-
 def test_misspelt_methods_of_a_base_class_are_found_too() -> None:
     class Child(Misspelt):
         pass

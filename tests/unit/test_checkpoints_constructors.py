@@ -133,15 +133,6 @@ def test_object_without_constructor_arguments_is_saved_as_before(tmp_path: Path)
     assert list(read_manifest(Plain(1).save_to_path(tmp_path / "c")).components) == ["state"]
 
 
-def test_component_called_like_the_constructors_is_refused(tmp_path: Path) -> None:
-    class Clash(Room):
-        def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
-            return [("constructors", self.table)]
-
-    with pytest.raises(StateError, match="Rename the component"):
-        Clash().save_to_path(tmp_path / "c")
-
-
 @pytest.mark.parametrize("record", [{"args": []}, [], {"class": 1, "args": [], "kwargs": {}}])
 def test_spoilt_constructors_are_refused(record: Any, tmp_path: Path) -> None:
     components = {"state": {"values": np.zeros(1)}, "constructors": {"": record}}
@@ -271,9 +262,3 @@ def test_like_names_every_difference(state: Any, message: str) -> None:
 def test_constructors_are_no_weights(tmp_path: Path) -> None:
     path = filled(Table(2)).save_to_path(tmp_path / "c")
     assert list(load_weights(path)) == ["values"]
-
-
-def test_saving_restoring_and_saving_gives_equal_files(tmp_path: Path) -> None:
-    path = filled(Named(3, scale=2)).save_to_path(tmp_path / "c")
-    again = Named.from_checkpoint(path).save_to_path(tmp_path / "d")
-    assert read_manifest(path).components == read_manifest(again).components

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import checkpoints
 from checkpoints import (
     CheckpointCorruptError,
     CheckpointError,
@@ -238,12 +237,6 @@ def test_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path, name: s
         read_checkpoint(path)
 
 
-def test_notes_beside_the_files_do_no_harm(tmp_path: Path) -> None:
-    path = save(tmp_path / "c")
-    (path / "notes.txt").write_text("good run")
-    assert list(read_checkpoint(path).components) == list(STATES)
-
-
 MANIFEST_CHANGES: dict[str, Any] = {
     "parent": lambda m: m["components"]["counters"].update(file="../counters.state"),
     "absolute": lambda m: m["components"]["counters"].update(file="/etc/x.state"),
@@ -312,41 +305,6 @@ def test_newer_format_is_named_before_any_payload_is_read(tmp_path: Path) -> Non
     for read in (read_checkpoint, read_manifest, verify):
         with pytest.raises(CheckpointVersionError, match=r"format_version 3.*reads up to 2"):
             read(path)
-
-
-def test_check_of_the_manifest_comes_before_the_payload(tmp_path: Path) -> None:
-    path = save(tmp_path / "c")
-    (path / "counters.state").write_bytes(b"damaged")
-
-    def refuse(manifest: Manifest) -> None:
-        raise CheckpointMismatchError(f"iteration {manifest.training_iteration}")
-
-    with pytest.raises(CheckpointMismatchError, match="iteration 4"):
-        read_checkpoint(path, check_manifest=refuse)
-
-
-def test_reading_while_another_thread_replaces_gives_one_or_the_other(tmp_path: Path) -> None:
-    path = save(tmp_path / "c", components={"a": 0, "b": 0})
-    stop = threading.Event()
-
-    def replace() -> None:
-        count = 0
-        while not stop.is_set() and count < 60:
-            count += 1
-            save(path, components={"a": count, "b": count})
-
-    thread = threading.Thread(target=replace)
-    thread.start()
-    try:
-        seen: list[int] = []
-        while thread.is_alive() and len(seen) < 60:
-            components = read_checkpoint(path).components
-            seen.append(components["a"])
-            assert components["a"] == components["b"]
-    finally:
-        stop.set()
-        thread.join()
-    assert seen == sorted(seen)
 
 
 def test_a_manifest_that_vanishes_again_and_again_is_looked_for_again(
@@ -527,18 +485,3 @@ def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path: Path) -> None:
 
 
 # --- errors and public names ---------------------------------------------------------------------
-
-
-def test_every_error_is_in_the_tree_and_under_one_root() -> None:
-    tree = checkpoints.errors.__doc__ or ""
-    errors = [name for name in checkpoints.__all__ if name.endswith("Error")]
-    assert len(errors) == 9
-    for name in errors:
-        assert issubclass(getattr(checkpoints, name), CheckpointError)
-        assert name in tree
-
-
-def test_public_names_are_there_and_sorted() -> None:
-    assert sorted(checkpoints.__all__) == sorted(set(checkpoints.__all__))
-    for name in checkpoints.__all__:
-        assert getattr(checkpoints, name).__doc__

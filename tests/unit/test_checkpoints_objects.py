@@ -218,12 +218,6 @@ def test_one_component_is_restored_from_the_root(
     assert summary(program) == expected
 
 
-def test_unknown_component_is_named_with_the_nearest(tmp_path: Path) -> None:
-    path = trained().save_to_path(tmp_path / "c")
-    with pytest.raises(CheckpointMismatchError, match="did you mean 'learner/tally'"):
-        Program().restore_from_path(path, component="learner/taly")
-
-
 def test_missing_and_unknown_components_are_named_and_nothing_changes(tmp_path: Path) -> None:
     plain = Program()
     plain.restore_from_path(trained().save_to_path(tmp_path / "c"))

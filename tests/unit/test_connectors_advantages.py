@@ -32,13 +32,6 @@ def chunks(*, bootstrap: list[float], lengths: list[int] | None = None, repeat: 
     )
 
 
-def test_cut_chunk_is_bootstrapped_with_the_value_of_its_last_observation() -> None:
-    # deltas: 1 + .5*1 - .5 = 1, 2 + .5*1.5 - 1 = 1.75, 3 + .5*2 - 1.5 = 2.5; discount .25
-    estimate = generalized_advantages(chunks(bootstrap=[2.0]), gamma=0.5, lambda_=0.5)
-    assert estimate.advantages.tolist() == [1.59375, 2.375, 2.5]
-    assert estimate.value_targets.tolist() == [2.09375, 3.375, 4.0]
-
-
 @pytest.mark.parametrize(
     ("options", "advantages", "targets"),
     [
@@ -124,12 +117,6 @@ def test_lambda_one_is_return_minus_value_and_lambda_zero_the_temporal_differenc
     assert td[0] == pytest.approx(
         data.rewards[0] + gamma * data.values[1] - data.values[0], abs=1e-12
     )
-
-
-def test_returns_without_critic_are_discounted_sums() -> None:
-    estimate = discounted_returns(chunks(bootstrap=[0.0]), gamma=0.5, use_critic=False)
-    assert estimate.advantages.tolist() == [2.75, 3.5, 3.0]
-    assert estimate.value_targets.tolist() == [2.75, 3.5, 3.0]
 
 
 def test_inputs_are_not_changed() -> None:

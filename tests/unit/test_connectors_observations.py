@@ -28,18 +28,6 @@ SPACES: list[gym.Space[Any]] = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-@settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2**31), count=st.integers(1, 9))
-def test_encoding_is_gymnasiums_flattening(space: gym.Space[Any], seed: int, count: int) -> None:
-    space.seed(seed)
-    observations = [space.sample() for _ in range(count)]
-    rows = ObservationEncoder(space).encode(observations)
-    expected = np.stack([np.asarray(spaces.flatten(space, obs)) for obs in observations])
-    assert rows.dtype == np.float32
-    np.testing.assert_array_equal(rows, expected.astype(np.float32))
-
-
-@pytest.mark.parametrize("space", SPACES, ids=str)
 def test_batch_of_arrays_is_encoded_like_a_list(space: gym.Space[Any]) -> None:
     space.seed(0)
     observations = [space.sample() for _ in range(5)]
@@ -57,11 +45,6 @@ def test_batch_of_arrays_is_encoded_like_a_list(space: gym.Space[Any]) -> None:
     np.testing.assert_array_equal(batch_rows, rows)
     encoder.encode(observations[::-1])
     np.testing.assert_array_equal(batch_rows, rows)  # a batch has memory of its own
-
-
-def test_discrete_space_with_another_start() -> None:
-    rows = ObservationEncoder(spaces.Discrete(3, start=-1)).encode([-1, 1])
-    assert rows.tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_no_observation_gives_no_row() -> None:

@@ -12,38 +12,6 @@ from trainer.config.algorithm_config import module_specs
 from trainer.modules import QModule, RLModule
 from trainer.replay import PrioritizedReplayBuffer, make_replay_buffer
 
-RLLIB_DEFAULTS: dict[str, Any] = {
-    "lr": 5e-4,
-    "train_batch_size": 32,
-    "grad_clip": 40.0,
-    "target_network_update_freq": 500,
-    "num_steps_sampled_before_learning_starts": 1000,
-    "min_sample_timesteps_per_iteration": 1000,
-    "rollout_fragment_length": "auto",
-    "tau": 1.0,
-    "num_atoms": 1,
-    "v_min": -10.0,
-    "v_max": 10.0,
-    "noisy": False,
-    "sigma0": 0.5,
-    "dueling": True,
-    "double_q": True,
-    "n_step": 1,
-    "before_learn_on_batch": None,
-    "training_intensity": None,
-    "td_error_loss_fn": "huber",
-    "categorical_distribution_temperature": 1.0,
-    "burn_in_len": 0,
-    "adam_epsilon": 1e-8,
-    "epsilon": [[0, 1.0], [10_000, 0.05]],
-    "replay_buffer_config": {
-        "type": "PrioritizedEpisodeReplayBuffer",
-        "capacity": 50_000,
-        "alpha": 0.6,
-        "beta": 0.4,
-    },
-}
-
 
 def problems(**settings: Any) -> str:
     with pytest.raises(ConfigError) as caught:
@@ -51,9 +19,8 @@ def problems(**settings: Any) -> str:
     return str(caught.value)
 
 
-def test_the_defaults_are_those_of_rllib() -> None:
+def test_the_defaults_are_valid_and_do_not_explore_in_evaluation() -> None:
     config = DQNConfig()
-    assert {name: config[name] for name in RLLIB_DEFAULTS} == RLLIB_DEFAULTS
     assert config.get_evaluation_config_object().explore is False
     assert config.explore is True
     config.validate()
@@ -63,17 +30,8 @@ def test_the_buffer_is_saved_unless_somebody_opts_out() -> None:
     assert DQNConfig().store_buffer_in_checkpoints is True  # RLlib never saves it
 
 
-def test_every_argument_of_rllib_is_taken_by_training() -> None:
-    config = DQNConfig().training(
-        **{
-            name: RLLIB_DEFAULTS[name]
-            for name in RLLIB_DEFAULTS.keys()
-            - {"min_sample_timesteps_per_iteration", "rollout_fragment_length"}
-        },
-        store_buffer_in_checkpoints=False,
-        lr_schedule=None,
-        hiddens=[256],
-    )
+def test_hidden_layers_of_rllib_are_those_of_the_heads() -> None:
+    config = DQNConfig().training(lr_schedule=None, hiddens=[256])
     config.validate()
     assert config.model_config["head_fcnet_hiddens"] == [256]
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
-
-REWARDS = st.lists(
-    st.floats(-1e9, 1e9) | st.sampled_from([0.1, 1e16, -1e16, 1e-9]), min_size=1, max_size=12
-)
 
 
 def play(episode: SingleAgentEpisode, rewards: list[float], *, done: bool = False) -> None:
@@ -42,11 +35,6 @@ def played(rewards: list[float], *, done: bool = False) -> SingleAgentEpisode:
     episode = started()
     play(episode, rewards, done=done)
     return episode
-
-
-def encoded(episode: SingleAgentEpisode) -> bytes:
-    state = episode.get_state()
-    return pickle.dumps(pickle.loads(pickle.dumps(state)))  # the same objects are shared or not
 
 
 def test_a_cut_hands_on_what_belongs_to_the_whole_episode() -> None:
@@ -125,33 +113,6 @@ def test_only_a_running_episode_is_cut() -> None:
         SingleAgentEpisode("e").cut()
 
 
-@settings(max_examples=60, deadline=None)
-@given(rewards=REWARDS, data=st.data(), lookback=st.integers(0, 3), numpy=st.booleans())
-def test_cut_and_concatenate_is_the_identity(
-    rewards: list[float], data: st.DataObject, lookback: int, numpy: bool
-) -> None:
-    whole = played(rewards, done=True)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rewards) - 1), max_size=3)))
-    chunks, start = [started()], 0
-    for stop in cuts:
-        play(chunks[-1], rewards[start:stop])
-        chunks.append(chunks[-1].cut(lookback))
-        start = stop
-    play(chunks[-1], rewards[start:], done=True)
-    # The return does not depend on where the episode was cut: exactly, not nearly.
-    assert chunks[-1].get_return() == whole.get_return()
-    if numpy:
-        whole.to_numpy()
-        for chunk in chunks:
-            chunk.to_numpy()
-    first = chunks[0]
-    for chunk in chunks[1:]:
-        first.concat_episode(chunk)
-    first.validate()
-    assert encoded(first) == encoded(whole)
-    assert first.get_return() == whole.get_return()
-
-
 def test_adding_up_chunk_returns_would_be_wrong() -> None:
     """Negative control: rounded sums of chunks differ from the return of the whole."""
     rewards = [1e16, 1.0, -1e16, 1.0]
@@ -193,46 +154,6 @@ def test_only_the_following_chunk_can_be_appended() -> None:
     other_outputs = SingleAgentEpisode("e", observations=[np.array([2, -2])], t_started=2)
     other_outputs.add_env_step(np.zeros(2), 0, 0.0)
     assert "different extra outputs" in problem(first, other_outputs)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    steps=st.integers(1, 6),
-    before=st.integers(0, 3),
-    start=st.none() | st.integers(-8, 8),
-    stop=st.none() | st.integers(-8, 8),
-    lookback=st.none() | st.integers(0, 4),
-    numpy=st.booleans(),
-)
-def test_slices_agree_with_plain_lists(
-    steps: int,
-    before: int,
-    start: int | None,
-    stop: int | None,
-    lookback: int | None,
-    numpy: bool,
-) -> None:
-    rewards = [float(2**i) for i in range(before + steps)]
-    episode = played(rewards[:before]).cut(2) if before else started()
-    play(episode, rewards[before:], done=True)
-    if numpy:
-        episode.to_numpy()
-    own = rewards[before:]
-    part = episode[start:stop] if lookback is None else None
-    part = part or episode.slice(slice(start, stop), len_lookback_buffer=lookback)
-    part.validate()
-    first, last, _ = slice(start, stop).indices(steps)
-    last = max(first, last)
-    assert [float(r) for r in part.get_rewards()] == own[first:last]
-    assert (part.t_started, part.t) == (before + first, before + last)
-    assert len(part) == len(part.rewards) == last - first
-    wanted = episode.lookback if lookback is None else lookback
-    assert part.lookback == min(wanted, episode.lookback + first)
-    assert part.is_done == (last == steps)
-    assert [int(o[0]) for o in part.get_observations()] == list(range(part.t_started, part.t + 1))
-    assert [info["step"] for info in part.get_infos()] == list(range(part.t_started, part.t + 1))
-    assert part.get_return() == sum(own[first:last])  # of its own steps only
-    assert part.is_numpy is numpy
 
 
 def test_slices_are_contiguous_and_single_steps_have_no_form() -> None:

@@ -170,27 +170,6 @@ def test_an_episode_without_data_becomes_empty_arrays() -> None:
     assert episode.get_observations().shape == (0,)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"observations": [0, 1], "actions": [0], "rewards": []},
-        {"observations": [0], "actions": [0], "rewards": [1.0]},
-        {"observations": [0, 1], "actions": [0], "rewards": [1.0], "infos": [{}]},
-        {
-            "observations": [0, 1],
-            "actions": [0],
-            "rewards": [1.0],
-            "extra_model_outputs": {"a": []},
-        },
-        {"actions": [0], "rewards": [1.0]},
-        {"rewards": [1.0]},
-    ],
-)
-def test_columns_that_do_not_fit_are_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(EpisodeError, match="do not fit together"):
-        SingleAgentEpisode("e", **arguments)
-
-
 def test_given_data_is_lookback_unless_told_otherwise() -> None:
     data: dict[str, Any] = {"observations": [0, 1, 2], "actions": [5, 6], "rewards": [1.0, 2.0]}
     auto = SingleAgentEpisode("e", **data)

@@ -1,8 +1,7 @@
 """Each row of what is documented about constructing, reading and rewriting episodes, by hand.
 
 The numbers tell where an item comes from: observation 10, 11, …, action 20, …, reward 30, … at
-step 0, 1, … of the whole episode.
-"""
+step 0, 1, … of the whole episode."""
 
 from __future__ import annotations
 
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trainer import EpisodeIndexError, UnknownOutputError
 from trainer.episodes import LookbackBuffer, SingleAgentEpisode
@@ -296,6 +297,7 @@ def test_a_new_output_covers_all_steps_and_gets_zeros_for_the_lookback(numpy: bo
     episode.set_extra_model_outputs(key="advantages", new_data=np.array([1.5, 2.5, 3.5]))
     episode.set_extra_model_outputs(key="all", new_data=[[i, i] for i in range(5)])
     episode.set_extra_model_outputs(key="few", new_data=[np.ones(2)] * 3)
+    assert isinstance(episode.extra_model_outputs["advantages"].data, np.ndarray) is numpy
     assert plain(episode.get_extra_model_outputs("advantages")) == [1.5, 2.5, 3.5]
     assert episode.get_extra_model_outputs("advantages", -1, neg_index_as_lookback=True) == 0.0
     assert plain(episode.get_extra_model_outputs("all", 0)) == [2, 2]
@@ -445,3 +447,196 @@ def test_the_table_of_the_documentation_is_true() -> None:
     assert len(rows) == 12
     with pytest.raises(EpisodeIndexError):
         eval(rows[-1][0], known)
+
+
+def buffer_of(data: list[Any], lookback: int, *, numpy: bool, space: Any = None) -> LookbackBuffer:
+    buffer = LookbackBuffer(list(data), lookback=lookback, space=space)
+    if numpy:
+        buffer.to_numpy(name="test")
+    return buffer
+
+
+@pytest.mark.parametrize("numpy", [False, True])
+class TestWorkedCases:
+    """The cases of the specification, section 3.3."""
+
+    @pytest.mark.parametrize(
+        ("indices", "fill", "expected"),
+        [
+            (slice(-6, -2), -9, [-9, -9, 0, 1]),
+            (slice(2, 5), -7, [2, 3, -7]),
+            (slice(-6, 6), 5, [5, 5, 0, 1, 2, 3, 5, 5]),
+            (slice(-9, -6), 5, [5, 5, 5]),
+            (slice(7, 9), 5, [5, 5]),
+            (slice(1, 3), 5, [1, 2]),
+            ([0, 9, -1], 5, [0, 5, 3]),
+            (9, 5, 5),
+            (-9, 5, 5),
+        ],
+    )
+    def test_fill_stands_in_for_missing_items(
+        self, numpy: bool, indices: Any, fill: int, expected: Any
+    ) -> None:
+        buffer = buffer_of([0, 1, 2, 3], 0, numpy=numpy)
+        assert plain(buffer.get(indices, fill=fill)) == expected
+
+    def test_length_and_iteration_leave_the_lookback_out(self, numpy: bool) -> None:
+        buffer = buffer_of([4, 5, 6, 7], 3, numpy=numpy)
+        assert (len(buffer), [int(item) for item in buffer], buffer[0]) == (1, [7], 7)
+
+    def test_one_hot_of_discrete(self, numpy: bool) -> None:
+        buffer = buffer_of([5, 7], 0, numpy=numpy, space=spaces.Discrete(3, start=5))
+        codes = buffer.get(fill=0, one_hot_discrete=True)
+        assert [code.tolist() for code in codes] == [[1, 0, 0], [0, 0, 1]]
+        assert buffer.get(1, one_hot_discrete=True).tolist() == [0, 0, 1]
+        assert buffer.get(2, fill=0, one_hot_discrete=True).tolist() == [0, 0, 0]
+        filled = buffer.get(slice(1, 3), fill=0, one_hot_discrete=True)
+        assert [code.tolist() for code in filled] == [[0, 0, 1], [0, 0, 0]]
+
+    def test_one_hot_of_multi_discrete_joins_the_codes(self, numpy: bool) -> None:
+        items = [np.array([0, 2]), np.array([1, 0])]
+        buffer = buffer_of(items, 0, numpy=numpy, space=spaces.MultiDiscrete([2, 3]))
+        codes = buffer.get(one_hot_discrete=True)
+        assert [code.tolist() for code in codes] == [[1, 0, 0, 0, 1], [0, 1, 1, 0, 0]]
+        assert buffer.get(-3, fill=1).tolist() == [1, 1]
+
+    def test_one_hot_goes_into_nested_spaces(self, numpy: bool) -> None:
+        space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Box(0, 1, (1,))])})
+        item = {"a": 1, "b": (np.array([0.5], np.float32),)}
+        buffer = buffer_of([item], 0, numpy=numpy, space=space)
+        coded = buffer.get(0, one_hot_discrete=True)
+        assert coded["a"].tolist() == [0, 1]
+        assert coded["b"][0].tolist() == [0.5]
+        filled = buffer.get(5, fill=0.25, one_hot_discrete=True)
+        assert filled["a"].tolist() == [0, 0]
+        assert filled["b"][0].tolist() == [0.25]
+
+    def test_one_hot_needs_a_space_and_values_inside_it(self, numpy: bool) -> None:
+        with pytest.raises(EpisodeError, match="does not know the space"):
+            buffer_of([1], 0, numpy=numpy).get(0, one_hot_discrete=True)
+        with pytest.raises(EpisodeError, match="does not know the space"):
+            buffer_of([1], 0, numpy=numpy).get(9, fill=0, one_hot_discrete=True)
+        outside = buffer_of([3], 0, numpy=numpy, space=spaces.Discrete(3))
+        with pytest.raises(EpisodeError, match="outside its space"):
+            outside.get(one_hot_discrete=True)
+
+    def test_setters_replace_in_place(self, numpy: bool) -> None:
+        buffer = buffer_of([4, 5, 6, 7], 1, numpy=numpy)
+        buffer.set([50, 60, 70])
+        buffer.set(40, -1, neg_index_as_lookback=True)
+        assert plain(buffer.get(slice(-99, None))) == [40, 50, 60, 70]
+        buffer.set(np.array([1, 2]), slice(1, 3))
+        buffer[[0, -1]] = [8, 9]
+        assert plain(buffer.get()) == [8, 1, 9]
+
+
+def test_fill_takes_the_form_of_the_items() -> None:
+    box = spaces.Box(0, 255, (2,), np.uint8)
+    for numpy in (False, True):
+        with_space = buffer_of([np.zeros(2, np.uint8)], 0, numpy=numpy, space=box)
+        assert with_space.get(3, fill=7).dtype == np.uint8
+        assert with_space.get(3, fill=-1).tolist() == [-1, -1]
+        rows = with_space.get(slice(0, 2), fill=-1)
+        assert [row.tolist() for row in rows] == [[0, 0], [-1, -1]]
+        without = buffer_of([np.zeros(2, np.float32)], 0, numpy=numpy)
+        assert without.get(3, fill=0.5).tolist() == [0.5, 0.5]
+    assert LookbackBuffer(space=box).get(0, fill=1).tolist() == [1, 1]
+    assert LookbackBuffer().get(0, fill=1) == 1
+
+
+def test_a_fill_of_half_is_not_cut_to_an_integer() -> None:
+    assert buffer_of([1], 0, numpy=True).get(slice(0, 2), fill=0.5).tolist() == [1, 0.5]
+
+
+def number_line(data: list[int], lookback: int, indices: slice, as_lookback: bool) -> list[int]:
+    """The indices a slice means, with 0 as the first step and -1 as the newest look-back."""
+    steps = len(data) - lookback
+
+    def place(index: int | None, missing: int) -> int:
+        if index is None:
+            return missing
+        return index + steps if index < 0 and not as_lookback else index
+
+    return list(range(place(indices.start, 0), place(indices.stop, steps)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    steps=st.integers(0, 6),
+    lookback=st.integers(0, 4),
+    start=st.none() | st.integers(-12, 12),
+    stop=st.none() | st.integers(-12, 12),
+    as_lookback=st.booleans(),
+    numpy=st.booleans(),
+)
+def test_slices_agree_with_a_number_line(
+    steps: int,
+    lookback: int,
+    start: int | None,
+    stop: int | None,
+    as_lookback: bool,
+    numpy: bool,
+) -> None:
+    data = list(range(100, 100 + lookback + steps))
+    buffer = buffer_of(data, lookback, numpy=numpy)
+    indices = slice(start, stop)
+    line = number_line(data, lookback, indices, as_lookback)
+    values = [data[i + lookback] if -lookback <= i < steps else -1 for i in line]
+    filled = buffer.get(indices, neg_index_as_lookback=as_lookback, fill=-1)
+    clipped = buffer.get(indices, neg_index_as_lookback=as_lookback)
+    assert plain(filled) == values
+    assert plain(clipped) == [value for value in values if value >= 0]
+
+
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
+    a, b = np.asarray(first), np.asarray(second)
+    return np.array_equal(a, b) or (len(a) == 0 and len(b) == 0)  # [] does not know its shape
+
+
+def test_nested_observations_become_nested_arrays() -> None:
+    episode = SingleAgentEpisode("e")
+    episode.add_env_reset({"a": np.zeros(2), "b": (1, np.ones((2, 2)))})
+    episode.add_env_step({"a": np.ones(2), "b": (2, np.ones((2, 2)))}, 0, 1.0)
+    before = episode.get_observations(-1)
+    episode.to_numpy()
+    data = episode.observations.data
+    assert data["a"].tolist() == [[0, 0], [1, 1]]
+    assert data["b"][0].tolist() == [1, 2]
+    assert data["b"][1].shape == (2, 2, 2)
+    after = episode.get_observations(-1)
+    assert same(before["a"], after["a"])
+    assert after["b"][0] == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        (np.zeros(2), np.zeros(3), r"item 0 is float64 array of shape \(2,\), item 1 is"),
+        (np.zeros(2), [0.0], "item 1 is list of length 1"),
+        ({"a": 1}, {"b": 1}, "not all of them have 'a'"),
+        ((1, 2), (1,), "not all of them have 1"),
+        (None, None, "they are NoneType"),
+        (object(), object(), "they are object"),
+    ],
+)
+def test_items_that_cannot_be_stacked_are_named(first: Any, second: Any, text: str) -> None:
+    buffer = LookbackBuffer([first, second])
+    with pytest.raises(EpisodeError, match=text):
+        buffer.to_numpy(name="obs")
+
+
+def test_mixed_dtypes_are_promoted_not_reinterpreted() -> None:
+    # Joining raw bytes would read the int64 as a float64 (negative control of the fast path).
+    buffer = LookbackBuffer([np.array([1, 2]), np.array([0.5, 0.25])])
+    buffer.to_numpy(name="obs")
+    assert buffer.data.tolist() == [[1, 2], [0.5, 0.25]]
+
+
+def test_rows_of_strided_arrays_are_stacked() -> None:
+    table = np.arange(12).reshape(3, 4)
+    buffer = LookbackBuffer([table[:, 1], table[:, 2]])
+    buffer.to_numpy(name="obs")
+    assert buffer.data.tolist() == [[1, 5, 9], [2, 6, 10]]
+    assert buffer.data.flags.writeable

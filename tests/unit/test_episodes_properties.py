@@ -135,7 +135,7 @@ def test_a_state_through_the_codec_gives_an_equal_episode(
     kind: str, steps: int, lookback: int, numpy: bool, indices: Any
 ) -> None:
     episode = chunk_of(kind, steps=steps, lookback=lookback, numpy=numpy)
-    episode.custom_data["mixed"] = [1, (2.5, np.ones(2)), {"k": None}]
+    episode.custom_data["mixed"] = [1, (2.5, np.ones(2)), {"k": None}, {"z"}]
     encoded = as_bytes(episode)
     restored = SingleAgentEpisode.from_state(
         codec.decode(encoded),

@@ -48,16 +48,6 @@ def test_gaussian_noise_has_its_deviation_around_the_best_action() -> None:
     np.testing.assert_allclose(later.std(axis=0), 0.1 * 0.02, rtol=0.02)
 
 
-def test_noise_is_clipped_to_the_space() -> None:
-    strategy = made(
-        {"type": "GaussianNoise", "random_timesteps": 0, "stddev": 5.0, "scale_schedule": 1.0}, _BOX
-    )
-    choice = choice_for(strategy, same_rows(_MEANS, 1000))
-    actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
-    assert actions.min() == -1.0
-    assert actions.max() == 1.0
-
-
 @pytest.mark.parametrize("name", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
 def test_continuous_strategies_are_uniform_at_first(name: str) -> None:
     space = _box([-1.0, 0.0], [1.0, 4.0])
@@ -151,16 +141,3 @@ def test_each_worker_has_its_own_constant_scale(
     assert isinstance(strategy, GaussianNoise)
     assert strategy.scale(0) == pytest.approx(scale)
     assert strategy.worker_index == worker_index
-
-
-@pytest.mark.parametrize("name", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
-def test_scale_is_told_and_comes_back(name: str) -> None:
-    strategy = made({"type": name, "random_timesteps": 0}, _BOX)
-    choice = choice_for(strategy, same_rows(_MEANS, 1))
-    strategy.begin_episode(0)
-    strategy.get_exploration_action(action_distribution=choice, timestep=5000)
-    state = strategy.get_state()
-    assert state == {"cur_scale": pytest.approx(0.51), "last_timestep": 5000}
-    other = made({"type": name, "random_timesteps": 0}, _BOX)
-    other.set_state(state)
-    assert other.get_state() == state

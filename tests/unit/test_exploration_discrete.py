@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.exploration_cases import chi_square, choice_for, made, same_rows
+from tests.exploration_cases import choice_for, made, same_rows
 from trainer.exploration.strategies import EpsilonGreedy
 
 _ROWS = 20_000
@@ -40,16 +40,6 @@ def test_epsilon_has_rllibs_defaults() -> None:
     assert found == pytest.approx([1.0, 0.525, 0.05, 0.05])
 
 
-def test_a_mask_beside_the_values_rules_out_the_best_of_them() -> None:
-    strategy = made({"type": "EpsilonGreedy", "epsilon_schedule": 0.6}, _FOUR)
-    mask = np.tile([True, True, False, True], (_ROWS, 1))
-    choice = choice_for(strategy, same_rows(_VALUES, _ROWS), mask=mask)
-    actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
-    assert chi_square(actions, np.array([0.6, 0.2, 0.0, 0.2])) < _LIMIT_2
-    best, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0, explore=False)
-    assert set(best) == {0}
-
-
 @pytest.mark.parametrize(
     ("num_workers", "worker_index", "epsilon"),
     [
@@ -74,17 +64,6 @@ def test_each_worker_has_its_own_constant_epsilon(
     assert strategy.epsilon(0) == pytest.approx(epsilon)
     if num_workers:
         assert strategy.epsilon(10**6) == strategy.epsilon(0)
-
-
-def test_epsilon_is_told_and_comes_back() -> None:
-    strategy = made({"type": "EpsilonGreedy", "epsilon_timesteps": 1000}, _FOUR)
-    choice = choice_for(strategy, same_rows(_VALUES, 2))
-    strategy.get_exploration_action(action_distribution=choice, timestep=500)
-    state = strategy.get_state()
-    assert state == {"cur_epsilon": pytest.approx(0.525), "last_timestep": 500}
-    other = made({"type": "EpsilonGreedy", "epsilon_timesteps": 1000}, _FOUR)
-    other.set_state(state)
-    assert other.get_state() == state
 
 
 class PerRow(EpsilonGreedy):

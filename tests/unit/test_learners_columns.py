@@ -1,18 +1,308 @@
-"""From episodes to columns."""
+"""The train batch: what a listener changes in it is what the loss sees."""
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from trainer.connectors import ObservationEncoder
-from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
+from trainer.connectors import ObservationEncoder, standardize
+from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
-from trainer.learners import columns_from_episodes
+from trainer.learners import (
+    BatchListener,
+    Blame,
+    TrainBatch,
+    columns_from_episodes,
+    minibatches,
+    num_minibatches,
+)
 from trainer.learners.columns import RowMemory
+from trainer.modules import RLModuleSpec
+from trainer.seeding import learner_rng
+from trainer.types import Array
+
+
+def learner(learner_class: type[PPOLearner] = PPOLearner, **settings: Any) -> PPOLearner:
+    chosen = {"lr": 0.01, "num_epochs": 2, "minibatch_size": 4, "use_kl_loss": False, **settings}
+    return learner_class(
+        module_spec=RLModuleSpec(
+            observation_space=spaces.Box(-10.0, 10.0, (2,)),
+            action_space=spaces.Discrete(2),
+            model_config={"fcnet_hiddens": [4], "vf_share_layers": False},
+        ),
+        settings=PPOSettings(**chosen),
+        root_seed=3,
+    )
+
+
+def episodes(subject: PPOLearner, **outputs: Array) -> list[SingleAgentEpisode]:
+    """Two chunks of 5 and 3 steps; extra outputs go into the second one."""
+    rng = np.random.default_rng(0)
+    chunks = []
+    for steps in (5, 3):
+        obs = rng.standard_normal((steps + 1, 2)).astype(np.float32)
+        inputs = subject.module.forward_acting(obs[:-1])
+        actions = rng.integers(2, size=steps)
+        chunks.append(
+            SingleAgentEpisode(
+                f"of {steps}",
+                observations=list(obs),
+                actions=list(actions),
+                rewards=rng.standard_normal(steps).tolist(),
+                terminated=steps == 3,
+                extra_model_outputs={
+                    "action_logp": list(subject.module.action_distribution.logp(inputs, actions)),
+                    "action_dist_inputs": list(inputs),
+                },
+                len_lookback_buffer=0,
+            ).to_numpy()
+        )
+    for name, column in outputs.items():
+        chunks[1].set_extra_model_outputs(key=name, new_data=column)
+    return chunks
+
+
+def update(
+    subject: PPOLearner, chunks: list[SingleAgentEpisode], on_batch: BatchListener | None = None
+) -> dict[str, Any]:
+    return subject.update(chunks, num_env_steps_sampled_before=8, on_batch=on_batch)
+
+
+def weights(subject: PPOLearner, prefix: str = "") -> bytes:
+    state = subject.module.get_state()
+    return b"".join(state[name].tobytes() for name in sorted(state) if name.startswith(prefix))
+
+
+def seen_batch(subject: PPOLearner, chunks: list[SingleAgentEpisode]) -> TrainBatch:
+    seen: list[TrainBatch] = []
+    update(subject, chunks, lambda module, batch, result: seen.append(copy.deepcopy(batch)))
+    (batch,) = seen
+    return batch
+
+
+def test_the_batch_is_complete_and_shown_once() -> None:
+    subject = learner()
+    chunks = episodes(subject)
+    columns = columns_from_episodes(
+        chunks, encoder=ObservationEncoder(subject.module.observation_space)
+    )
+    values, estimate = subject.estimate_advantages(columns)
+    batch = seen_batch(subject, chunks)
+    assert batch.count == 8
+    assert batch["obs"].tolist() == columns.obs.tolist()
+    assert batch["eps_id"].tolist() == ["of 5"] * 5 + ["of 3"] * 3
+    assert batch["t"].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert batch["terminateds"].tolist() == [False] * 7 + [True]
+    assert not batch["truncateds"].any()
+    assert batch["rewards"].tolist() == columns.rewards.tolist()
+    np.testing.assert_array_equal(batch["vf_preds"], values)
+    np.testing.assert_array_equal(
+        batch["advantages"], standardize(estimate.advantages).astype(np.float32)
+    )
+
+
+def test_who_only_looks_changes_no_byte() -> None:
+    subject, other = learner(), learner()
+    chunks = episodes(subject)
+    metrics = update(subject, chunks)
+
+    def look(module: Any, batch: TrainBatch, result: Any) -> None:
+        batch.copy()
+
+    assert update(other, chunks, look) == metrics
+    assert weights(subject) == weights(other)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_advantages_of_zero_leave_the_policy_as_it_is(in_place: bool) -> None:
+    # Without entropy bonus and KL penalty nothing else gives the policy a gradient.
+    def to_zero(module: Any, batch: TrainBatch, result: Any) -> None:
+        if in_place:
+            batch["advantages"][:] = 0.0
+        else:
+            batch["advantages"] = [0] * 8
+
+    subject, usual = learner(), learner()
+    before = weights(subject, "pi/"), weights(subject, "vf/")
+    chunks = episodes(subject)
+    metrics = update(subject, chunks, to_zero)
+    update(usual, chunks)
+    assert weights(subject, "pi/") == before[0] != weights(usual, "pi/")
+    assert weights(subject, "vf/") == weights(usual, "vf/") != before[1]
+    assert metrics["policy_loss"] == 0.0
+
+
+def test_a_listener_may_leave_rows_out() -> None:
+    def first_two(module: Any, batch: TrainBatch, result: Any) -> None:
+        for name in list(batch):
+            batch[name] = batch[name][:2]
+
+    subject = learner(num_epochs=1, minibatch_size=None)
+    metrics = update(subject, episodes(subject), first_two)
+    assert metrics["num_module_steps_trained"] == 2
+
+
+def test_columns_that_were_added_reach_the_minibatches() -> None:
+    seen: list[Array] = []
+
+    class Watching(PPOLearner):
+        def _step(self, minibatch: dict[str, Array], **more: Any) -> Any:
+            seen.append(minibatch["weight"])
+            return super()._step(minibatch, **more)
+
+    subject = learner(Watching, num_epochs=1, minibatch_size=8, shuffle_batch_per_epoch=False)
+
+    def add(module: Any, batch: TrainBatch, result: Any) -> None:
+        batch["weight"] = np.arange(8.0)
+
+    update(subject, episodes(subject), add)
+    assert [column.tolist() for column in seen] == [list(range(8))]
+
+
+def test_what_the_listener_reports_is_under_custom_metrics() -> None:
+    def report(module: Any, batch: TrainBatch, result: dict[str, Any]) -> None:
+        assert result == {}
+        result["spread"] = float(np.ptp(batch["rewards"]))
+
+    subject = learner()
+    chunks = episodes(subject)
+    spread = update(subject, chunks, report)["custom_metrics"]["spread"]
+    assert spread == seen_batch(subject, chunks)["rewards"].max() - (
+        seen_batch(subject, chunks)["rewards"].min()
+    )
+    assert "custom_metrics" not in update(subject, chunks)
+
+
+@pytest.mark.parametrize(
+    ("column", "given", "words"),
+    [
+        ("advantages", np.zeros(7), r"different numbers of rows now.*advantages \(7,\)"),
+        ("advantages", np.full(8, np.nan), "'advantages' holds nan in row 0"),
+        ("advantages", ["x"] * 8, "array of numbers"),
+        ("actions", np.full(8, 0.5), "float64 now, which int64 cannot hold"),
+        ("obs", np.zeros((8, 3)), r"shape \(3,\) now, but had \(2,\)"),
+        ("mine", np.zeros(3), "'mine' has 3 rows now"),
+        ("rewards", np.zeros(8), "'rewards' of the train batch was changed"),
+        ("value_targets", None, "'value_targets' was removed"),
+    ],
+)
+def test_a_spoilt_batch_is_named_and_nothing_is_learnt(column: str, given: Any, words: str) -> None:
+    def spoil(module: Any, batch: TrainBatch, result: Any) -> None:
+        del result
+        if given is None:
+            del batch[column]
+        else:
+            batch[column] = given
+
+    subject = learner()
+    before = weights(subject)
+    with pytest.raises(EpisodeError, match=words):
+        update(subject, episodes(subject), spoil)
+    assert weights(subject) == before
+    assert subject.num_updates == 0
+
+
+@pytest.mark.parametrize("is_spoilt", [False, True])
+def test_a_batch_is_checked_once_and_the_listener_may_say_who_is_to_blame(
+    is_spoilt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[TrainBatch] = []
+    check = TrainBatch.learnable_rows
+
+    def counted(batch: TrainBatch) -> dict[str, Any]:
+        checks.append(batch)
+        return check(batch)
+
+    def listen(module: Any, batch: TrainBatch, result: Any) -> Blame:
+        batch["advantages"][3] = math.nan if is_spoilt else 0.0
+        return lambda error: LookupError(f"it was me: {error}")
+
+    monkeypatch.setattr(TrainBatch, "learnable_rows", counted)
+    subject = learner()
+    if is_spoilt:
+        with pytest.raises(LookupError, match=r"it was me: .*nan in row 3") as caught:
+            update(subject, episodes(subject), listen)
+        assert isinstance(caught.value.__cause__, EpisodeError)
+    else:
+        update(subject, episodes(subject), listen)
+    assert len(checks) == 1
+
+
+def test_nan_written_in_place_is_found() -> None:
+    def spoil(module: Any, batch: TrainBatch, result: Any) -> None:
+        batch["advantages"][3] = math.nan
+
+    subject = learner()
+    with pytest.raises(EpisodeError, match="'advantages' holds nan in row 3"):
+        update(subject, episodes(subject), spoil)
+
+
+def test_what_has_done_its_work_is_read_only() -> None:
+    def change(module: Any, batch: TrainBatch, result: Any) -> None:
+        batch["rewards"] += 1.0
+
+    subject = learner()
+    with pytest.raises(ValueError, match="read-only"):
+        update(subject, episodes(subject), change)
+
+
+def test_warnings_of_the_listeners_own_numbers_are_heard() -> None:
+    def divide(module: Any, batch: TrainBatch, result: Any) -> None:
+        np.array([1.0]) / np.array([0.0])
+
+    subject = learner()
+    with pytest.raises(RuntimeWarning, match="divide by zero"):
+        update(subject, episodes(subject), divide)
+
+
+def test_advantages_and_targets_in_a_chunk_are_taken_instead_of_the_learners() -> None:
+    subject = learner()
+    given = {"advantages": np.array([5.0, 6.0, 7.0]), "value_targets": np.array([1.0, 2.0, 3.0])}
+    encoder = ObservationEncoder(subject.module.observation_space)
+    _, own = subject.estimate_advantages(columns_from_episodes(episodes(subject), encoder=encoder))
+    columns = columns_from_episodes(episodes(subject, **given), encoder=encoder)
+    _, estimate = subject.estimate_advantages(columns)
+    assert estimate.advantages.tolist() == [*own.advantages[:5], 5.0, 6.0, 7.0]
+    assert estimate.value_targets.tolist() == [*own.value_targets[:5], 1.0, 2.0, 3.0]
+
+
+def test_without_a_critic_each_of_the_two_stands_for_itself() -> None:
+    subject = learner(use_critic=False, use_gae=False)
+    chunks = episodes(subject, advantages=np.zeros(3))
+    encoder = ObservationEncoder(subject.module.observation_space)
+    _, estimate = subject.estimate_advantages(columns_from_episodes(chunks, encoder=encoder))
+    assert estimate.advantages[5:].tolist() == [0.0] * 3
+    assert estimate.value_targets[7] == chunks[1].get_rewards(2)
+
+
+def test_advantages_of_another_shape_are_refused() -> None:
+    subject = learner()
+    with pytest.raises(EpisodeError, match=r"'advantages' of float64 with the shape \(3, 1\)"):
+        update(subject, episodes(subject, advantages=np.zeros((3, 1))))
+
+
+def test_columns_of_users_are_in_the_batch_if_every_chunk_has_them() -> None:
+    subject = learner()
+    chunks = episodes(subject, mine=np.ones(3))
+    assert "mine" not in seen_batch(subject, chunks)
+    chunks[0].set_extra_model_outputs(key="mine", new_data=np.zeros(5))
+    assert seen_batch(subject, chunks)["mine"].tolist() == [0.0] * 5 + [1.0] * 3
+    chunks = episodes(subject, mine=np.ones((3, 2)))
+    chunks[0].set_extra_model_outputs(key="mine", new_data=np.zeros(5))
+    with pytest.raises(EpisodeError, match=r"'mine' has rows of the shapes \[\(\), \(2,\)\]"):
+        update(subject, chunks)
+
+
+# ---- columns
+
 
 ENCODER = ObservationEncoder(spaces.Box(-100.0, 100.0, (2,)))
 
@@ -104,3 +394,69 @@ def test_memory_of_observations_is_used_again_only_when_nobody_holds_it() -> Non
     assert (third.shape, third.ctypes.data) == ((2, 2), place)
     del third
     assert memory.rows(4, 2).shape == (4, 2)
+
+
+# ---- minibatches
+
+
+def rows_of(
+    num_rows: int, size: int, epochs: int, rng: np.random.Generator | None = None
+) -> list[list[int]]:
+    pairs = np.arange(2 * num_rows).reshape(num_rows, 2)
+    wide = np.repeat(np.arange(num_rows)[:, None], 1024, axis=1)
+    columns = {"number": np.arange(num_rows), "pair": pairs, "nested": {"wide": wide}}
+    taken = []
+    for batch in minibatches(columns, minibatch_size=size, num_epochs=epochs, rng=rng):
+        assert (batch["pair"][:, 0] == 2 * batch["number"]).all()
+        assert (batch["nested"]["wide"] == batch["number"][:, None]).all()
+        taken.append(batch["number"].tolist())
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "size", "epochs", "expected"),
+    [
+        (4, 2, 1, [[0, 1], [2, 3]]),
+        (5, 2, 1, [[0, 1], [2, 3], [4, 0]]),
+        (5, 2, 2, [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]),
+        (3, 3, 2, [[0, 1, 2], [0, 1, 2]]),
+        (2, 5, 1, [[0, 1, 0, 1, 0]]),
+        (2, 3, 4, [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
+    ],
+)
+def test_last_minibatch_goes_on_at_the_beginning(
+    num_rows: int, size: int, epochs: int, expected: list[list[int]]
+) -> None:
+    assert rows_of(num_rows, size, epochs) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 40), st.integers(1, 5), st.integers(0, 99))
+def test_every_pass_holds_every_row_once(num_rows: int, size: int, epochs: int, seed: int) -> None:
+    taken = rows_of(num_rows, size, epochs, learner_rng(seed, 0))
+    assert len(taken) == num_minibatches(num_rows, minibatch_size=size, num_epochs=epochs)
+    assert all(len(batch) == size for batch in taken)
+    stream = [row for batch in taken for row in batch]
+    assert len(stream) >= num_rows * epochs > len(stream) - size
+    for epoch in range(epochs):
+        once = stream[epoch * num_rows : (epoch + 1) * num_rows]
+        assert sorted(once) == list(range(num_rows))
+
+
+def test_every_pass_has_another_order() -> None:
+    first, second = rows_of(50, 50, 2, learner_rng(0, 0))
+    assert first != second
+    assert first != sorted(first)
+
+
+def test_order_is_a_function_of_seed_and_update() -> None:
+    assert rows_of(20, 6, 3, learner_rng(7, 2)) == rows_of(20, 6, 3, learner_rng(7, 2))
+    assert rows_of(20, 6, 3, learner_rng(7, 2)) != rows_of(20, 6, 3, learner_rng(7, 3))
+    assert rows_of(20, 6, 3, learner_rng(7, 2)) != rows_of(20, 6, 3, learner_rng(8, 2))
+
+
+def test_columns_are_not_changed() -> None:
+    column = np.arange(10)
+    for batch in minibatches({"a": column}, minibatch_size=3, num_epochs=2, rng=learner_rng(0, 0)):
+        batch["a"][:] = -1
+    assert column.tolist() == list(range(10))

@@ -8,7 +8,6 @@ import pickle
 import statistics
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,24 +61,6 @@ def from_runners(iterations: list[list[list[Any]]]) -> tuple[list[Any], MetricsL
     return results, driver
 
 
-def from_one_process(iterations: list[list[list[Any]]]) -> tuple[list[Any], MetricsLogger]:
-    one, driver, results = MetricsLogger(), MetricsLogger(), []
-    for of_runners in iterations:
-        log_all(one, [value for values in of_runners for value in values])
-        driver.aggregate([one.drain()], key="env_runners")
-        results.append(driver.compile())
-    return results, driver
-
-
-@settings(max_examples=80, deadline=None)
-@given(iterations=ITERATIONS)
-def test_runners_give_what_one_process_gives(iterations: list[list[list[Any]]]) -> None:
-    several, first = from_runners(iterations)
-    single, second = from_one_process(iterations)
-    assert codec.encode(several) == codec.encode(single)
-    assert codec.encode(first.get_state()) == codec.encode(second.get_state())
-
-
 @settings(max_examples=80, deadline=None)
 @given(iterations=ITERATIONS)
 def test_results_are_what_the_raw_values_say(iterations: list[list[list[Any]]]) -> None:
@@ -116,27 +97,6 @@ def numbers(values: list[float]) -> list[float]:
 def mean(values: list[float]) -> float:
     kept = numbers(values)
     return math.fsum(kept) / len(kept) if kept else math.nan
-
-
-@settings(max_examples=60, deadline=None)
-@given(parts=st.lists(VALUES, min_size=3, max_size=3))
-def test_aggregation_is_associative(parts: list[list[Any]]) -> None:
-    def drained(values: list[Any]) -> dict[Any, Any]:
-        logger = MetricsLogger()
-        log_all(logger, values)
-        return logger.drain()
-
-    def together(*deltas: dict[Any, Any]) -> dict[Any, Any]:
-        between = MetricsLogger()
-        between.aggregate(deltas)
-        return between.drain()
-
-    left, right, flat = MetricsLogger(), MetricsLogger(), MetricsLogger()
-    left.aggregate([together(drained(parts[0]), drained(parts[1])), drained(parts[2])])
-    right.aggregate([drained(parts[0]), together(drained(parts[1]), drained(parts[2]))])
-    log_all(flat, [value for values in parts for value in values])
-    encoded = codec.encode(flat.compile())
-    assert codec.encode(left.compile()) == codec.encode(right.compile()) == encoded
 
 
 def test_a_mean_of_means_and_a_running_sum_would_be_wrong() -> None:
@@ -194,28 +154,6 @@ def test_windows_hold_the_last_values_by_iteration_runner_and_time() -> None:
         driver.aggregate([runner.drain() for runner in runners])
         driver.reduce()
     assert driver.peek("x") == [1, 10, 11, 100, 101, 110, 111]
-
-
-def test_many_runners_do_not_shrink_the_window() -> None:
-    """RLlib divided the window by the number of runners, and lost values in the merge."""
-    driver = MetricsLogger()
-    for number in range(10):
-        runner = MetricsLogger()
-        for value in range(3):
-            runner.log_value("x", 10 * number + value, window=10)
-        driver.aggregate([runner.drain()])
-    assert driver.peek("x") == np.mean([62, 70, 71, 72, 80, 81, 82, 90, 91, 92])
-
-
-def test_lifetime_sums_survive_a_restarted_runner() -> None:
-    """RLlib subtracted what a runner had reported before, which a new runner does not know."""
-    driver = MetricsLogger()
-    for runner in (MetricsLogger(), MetricsLogger()):  # the second replaces the first
-        for _ in range(3):
-            runner.log_value("steps", 10, reduce="sum")
-            driver.aggregate([runner.drain()])
-    driver.aggregate([MetricsLogger().drain()])
-    assert driver.peek("steps") == 60
 
 
 def test_a_runner_still_sees_its_own_values_after_handing_over() -> None:

@@ -492,9 +492,3 @@ def test_states_round_trip_and_go_on(after_result: bool) -> None:
     assert codec.encode(restored.get_state()) == codec.encode(original.get_state())
     assert str(restored.compile()) == str(original.compile())
     assert codec.encode(restored.get_state()) == codec.encode(original.get_state())
-
-
-def test_the_root_mark_of_rllib_is_accepted() -> None:
-    logger = MetricsLogger(root=True)
-    logger.log_value("x", 1.0)
-    assert logger.peek("x") == 1.0

@@ -33,51 +33,6 @@ def merged(*parts: list[Any], **options: Any) -> MetricsLogger:
 
 
 @pytest.mark.parametrize(
-    ("options", "values", "expected"),
-    [
-        ({"ema_coeff": 0.01}, [1, 2], 1.01),
-        ({"window": 2}, [1, 2, 3], 2.5),
-        ({"reduce": "sum"}, [1, 2], 3),
-        ({"reduce": "sum", "window": 2}, [1, 2, 3], 5),
-        ({"reduce": "min"}, [2, 1, 3], 1),
-        ({"reduce": "max", "window": 2}, [9, 1, 3], 3),
-        ({"reduce": None}, [1, 2], [1, 2]),
-        ({"reduce": None, "window": 2}, [1, 2, 3], [2, 3]),
-        ({"reduce": "sum", "window": 3}, [math.nan, 2, math.nan], 2),
-    ],
-)
-def test_known_answers(options: dict[str, Any], values: list[Any], expected: Any) -> None:
-    assert logged(values, **options).peek("x") == expected
-    assert merged(values, **options).peek("x") == expected
-
-
-def test_a_clearing_sum_starts_at_zero_after_a_result() -> None:
-    logger = MetricsLogger(root=True)
-    logger.log_value("x", 5, reduce="sum", clear_on_reduce=True)
-    assert logger.reduce() == {"x": 5}
-    assert logger.peek("x") == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"reduce": None, "window": 10}, [1, 2, 3, 4, 5]),
-        ({"reduce": None, "window": 3}, [3, 4, 5]),
-        ({"window": 3}, 4.0),
-        ({"reduce": "min", "window": 3}, 3),
-        ({"reduce": "sum", "window": 3}, 12),
-        ({"ema_coeff": 0.5}, 0.5 * 5 + 0.5 * (0.5 * 4 + 0.5 * (0.5 * 3 + 0.5 * 1.5))),
-        ({"reduce": "sum"}, 15),
-    ],
-)
-def test_two_runners_give_what_one_gives_that_plays_one_after_the_other(
-    options: dict[str, Any], expected: Any
-) -> None:
-    assert merged([1, 2], [3, 4, 5], **options).peek("x") == expected
-    assert logged([1, 2, 3, 4, 5], **options).peek("x") == expected
-
-
-@pytest.mark.parametrize(
     ("reduce", "entries", "reduced"),
     [("mean", [3, 2.5, 3.5], 3.0), ("min", [3, 1, 2], 1), ("max", [3, 4, 5], 5),
      ("sum", [3, 5, 7], 15)],
@@ -215,13 +170,3 @@ def test_images_of_several_runners_are_kept_whole_and_in_order() -> None:
     restored.check_state(codec.decode(codec.encode(driver.get_state())))
     restored.set_state(codec.decode(codec.encode(driver.get_state())))
     assert [item.max() for item in restored.peek("last_maps")] == [1, 10, 11]
-
-
-def test_sums_are_not_counted_twice_however_often_they_are_handed_over() -> None:
-    """RLlib counted windowed sums again with every aggregation."""
-    runner, driver = MetricsLogger(), MetricsLogger(root=True)
-    for expected in (1, 2, 3):
-        runner.log_value("window", 1, reduce="sum", window=10)
-        runner.log_value("lifetime", 1, reduce="sum")
-        driver.aggregate([runner.reduce()])
-        assert driver.reduce() == {"lifetime": expected, "window": expected}

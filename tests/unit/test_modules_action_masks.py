@@ -11,7 +11,6 @@ from gymnasium import spaces
 
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec
-from trainer.modules.spaces import INVALID
 from trainer.nn import ActionDistribution, DiagGaussian, matmul_rows
 from trainer.types import Array
 
@@ -102,15 +101,6 @@ def test_every_choice_has_its_own_part_of_the_mask() -> None:
     assert module.action_masks.leaves_nothing(row).tolist() == [True]
     inputs = module.forward_inference({"obs": row})["action_dist_inputs"]
     assert module.action_distribution.deterministic(inputs)[0, 0] == 1
-
-
-def test_atoms_of_impossible_actions_have_no_value() -> None:
-    module = build("Q with atoms")
-    assert isinstance(module, QModule)
-    outputs = module.forward_train({"obs": OBS})["action_dist_inputs"].reshape(2, 4, 3)
-    values = module.expected_values(outputs)
-    assert (values[~MASK] == np.float32(INVALID)).all()
-    np.testing.assert_allclose(values, module.forward_acting(OBS), rtol=1e-4)
 
 
 def test_without_masks_methods_are_those_of_the_class() -> None:

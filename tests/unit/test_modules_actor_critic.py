@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.errors import ConfigError, ModuleError
+from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.actor_critic import ActorCriticModule
 from trainer.types import Array
@@ -66,11 +66,6 @@ def test_values_are_a_copy() -> None:
     kept = first.copy()
     module.compute_values({"obs": -random_rows(4, 3)})
     assert first.tobytes() == kept.tobytes()
-
-
-def test_state_of_another_network_is_refused_by_name() -> None:
-    with pytest.raises(ModuleError, match=r"'vf/0/kernel' has shape \(5, 1\), expected \(3, 5\)"):
-        build(vf_share_layers=False, fcnet_hiddens=[5]).set_state(build().get_state())
 
 
 def test_free_log_std_needs_box_actions() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 import textwrap
 from typing import Any
 
@@ -75,11 +74,6 @@ def test_dataclass_and_dict_build_the_same_network() -> None:
         return spec.build(np.random.default_rng(0)).parameters.flat.tobytes()
 
     assert weights({"fcnet_hiddens": [8]}) == weights(DefaultModelConfig(fcnet_hiddens=[8]))
-
-
-def test_spec_travels_to_another_process() -> None:
-    spec = RLModuleSpec(ActorCriticModule, BOX, spaces.Discrete(2), {"fcnet_hiddens": [8]})
-    assert pickle.loads(pickle.dumps(spec)) == spec
 
 
 def test_spec_without_spaces_or_with_another_class_is_refused() -> None:

@@ -28,9 +28,6 @@ from trainer.testing.checks import encoded_samples  # noqa: E402
 BOX = spaces.Box(-1.0, 1.0, (4,))
 TWO = spaces.Discrete(2)
 IMAGE = spaces.Box(0, 255, (5, 6, 3), np.uint8)
-MIXED = spaces.Dict(
-    {"choice": spaces.Discrete(3), "pair": spaces.Tuple([BOX, spaces.MultiBinary(2)])}
-)
 MASKED = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "observations": BOX})
 
 
@@ -254,21 +251,6 @@ def test_shared_frozen_and_single_numbers_are_learnt_as_torch_does() -> None:
 
 
 # ---- state
-
-
-def test_buffers_are_part_of_the_state() -> None:
-    module = built(NoisyDense)
-    before = module.get_state()
-    assert before["body.1.num_batches_tracked"] == 0
-    update(module, rows(8))
-    after = module.get_state()
-    assert after["body.1.num_batches_tracked"] == 1
-    assert before["body.1.running_mean"].tobytes() != after["body.1.running_mean"].tobytes()
-    acted = module.forward_acting(rows(3))
-    module.set_state(before)
-    assert module.forward_acting(rows(3)).tobytes() != acted.tobytes()
-    module.set_state(after)
-    assert module.forward_acting(rows(3)).tobytes() == acted.tobytes()
 
 
 def test_buffers_are_taken_over_by_a_copy_that_follows() -> None:

@@ -64,6 +64,7 @@ ACTIONS_OF_G4: list[tuple[Any, dict[str, Any], Any]] = [
     (-2, {"env_steps": False}, {"A": 7, "B": 5}),
     ([0, 1], {"env_steps": False, "agent_ids": ["B", "A"]}, {"A": [5, 6], "B": [5, 6]}),
     (slice(2, None), {"env_steps": False}, {"A": [7, 8]}),
+    (slice(2, None), {"env_steps": False, "agent_ids": ["B", "A"]}, {"A": [7, 8], "B": []}),
     (None, {"return_list": True}, [{"A": 5, "B": 5}, {"A": 6}, {"A": 7}, {"A": 8, "B": 6}]),
     (1, {"return_list": True, "agent_ids": "B"}, [{}]),
     ([3, 0], {"return_list": True}, [{"A": 8, "B": 6}, {"A": 5, "B": 5}]),
@@ -215,6 +216,8 @@ def test_slices_by_env_steps() -> None:
     assert not part.is_done
     part = episode[1:2]
     assert part.agent_ids == {"A"}
+    running = played(G4, 2)
+    assert dict(running[0:2].hanging) == dict(running.hanging) == {"B": (0, 5, 0.75, {"logp": 0.0})}
     part = episode[3:]
     assert rows(part) == {"A": [(3, 8, 1.0, 4)], "B": [(21, 6, 2.0, 22)]}
     assert part.is_truncated
@@ -289,6 +292,9 @@ def broken_states() -> list[tuple[str, Callable[[Any], None], str]]:
     def long_clock(state: Any) -> None:
         line(state)["clock"] = np.array([0, 1], np.int64)
 
+    def clock_that_goes_back(state: Any) -> None:
+        state["lines"][0]["value"]["clock"] = np.array([0, 2, 1], np.int64)
+
     def other_agent(state: Any) -> None:
         line(state)["episode"]["agent_id"] = "C"
 
@@ -303,6 +309,7 @@ def broken_states() -> list[tuple[str, Callable[[Any], None], str]]:
         ("no clock", without_clock, r"\['lines'\]\[1\]\['value'\].*clock"),
         ("short clock", short_clock, r"\['lines'\]\[1\]\['value'\]\['clock'\]"),
         ("long clock", long_clock, "2 env steps for 1 observations"),
+        ("clock that goes back", clock_that_goes_back, "does not ascend to at most env_t=2"),
         ("other agent", other_agent, "of agent 'C', not 'B'"),
         ("reward", bad_reward, r"\['open'\]\['parts'\]\[0\]"),
         ("column", bad_column, "rewards"),

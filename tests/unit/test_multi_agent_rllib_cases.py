@@ -1,80 +1,20 @@
 """What RLlib's own tests ask of its MultiAgentEpisode, asked of ours in our words.
 
-Ten agents are observed, act and are paid at random; one ends at env step 50, another at 100, and a
-limit ends all at 200. Where we answer otherwise than RLlib, a test says so by its name, and
-docs/multi-agent.md has the reasons in a table.
+Cuts, joins, returns and states are asked of random episodes (`test_multi_agent_properties`). Where
+we answer otherwise than RLlib, a test says so by its name, and docs/multi-agent.md has the reasons
+in a table.
 """
 
 from __future__ import annotations
 
-import math
-import random
 from typing import Any, Final
 
 import pytest
 
-from checkpoints import decode, encode
 from trainer import EpisodeError, MultiAgentEpisode
 from trainer.types import AgentId
 
 AGENTS: Final[list[AgentId]] = [f"agent_{number}" for number in range(10)]
-
-
-class Table:
-    """Answers of an env with ten agents, as lists by env step."""
-
-    def __init__(self, num_steps: int = 200, *, is_limited: bool = True) -> None:
-        rng = random.Random(42)
-        alive = list(AGENTS)
-        self.observations: list[dict[Any, Any]] = [dict.fromkeys(rng.sample(alive, 6), 0)]
-        self.actions: list[dict[Any, Any]] = []
-        self.rewards: list[dict[Any, Any]] = []
-        self.terminateds: list[dict[Any, Any]] = []
-        self.truncateds: list[dict[Any, Any]] = []
-        self.infos: list[dict[Any, Any]] = [{agent: {} for agent in self.observations[0]}]
-        for t in range(1, num_steps + 1):
-            self.actions.append({a: t for a in self.observations[-1] if a in alive})
-            seen = dict.fromkeys(rng.sample(alive, rng.randint(1, len(alive))), t)
-            ends = {50: "agent_1", 100: "agent_5"}.get(t)
-            if ends is not None:
-                seen[ends] = t
-                alive.remove(ends)
-            paid = {*seen, *rng.sample(alive, 4)}
-            self.observations.append(seen)
-            self.rewards.append(dict.fromkeys(paid, 1.0))
-            self.terminateds.append({} if ends is None else {ends: True})
-            self.truncateds.append({"__all__": is_limited and t >= 200})
-            self.infos.append({agent: {"t": t} for agent in seen})
-
-    def outputs(self, step: int) -> dict[Any, Any]:
-        return {agent: {"extra": 10.5} for agent in self.actions[step]}
-
-    def play(self, episode: MultiAgentEpisode, start: int, stop: int) -> MultiAgentEpisode:
-        if not start:
-            episode.add_env_reset(self.observations[0], self.infos[0])
-        for step in range(start, stop):
-            episode.add_env_step(
-                self.observations[step + 1],
-                self.actions[step],
-                self.rewards[step],
-                self.infos[step + 1],
-                terminateds=self.terminateds[step],
-                truncateds=self.truncateds[step],
-                extra_model_outputs=self.outputs(step),
-            )
-        return episode
-
-    def lists(self, start: int, stop: int) -> dict[str, Any]:
-        """The data of some env steps as the constructor takes them; flags of all before `stop`."""
-        flags = {a: True for flagged in self.terminateds[:stop] for a in flagged}
-        return {
-            "observations": self.observations[start : stop + 1],
-            "infos": self.infos[start : stop + 1],
-            "actions": self.actions[start:stop],
-            "rewards": self.rewards[start:stop],
-            "extra_model_outputs": [self.outputs(step) for step in range(start, stop)],
-            "terminateds": flags,
-        }
 
 
 def empty(**settings: Any) -> MultiAgentEpisode:
@@ -102,29 +42,6 @@ def small(**settings: Any) -> MultiAgentEpisode:
 # ---- making
 
 
-def test_an_empty_episode_stands_where_it_is_said_to_start() -> None:
-    assert (empty().env_t, empty().env_t_started, len(empty())) == (0, 0, 0)
-    late = empty(env_t_started=10)
-    assert (late.env_t, late.env_t_started) == (10, 10)
-
-
-def test_an_episode_from_lists_is_all_look_back() -> None:
-    episode = empty(**Table().lists(0, 100))
-    assert (episode.env_t, episode.env_t_started, len(episode)) == (100, 100, 0)
-    assert all(len(own) == 0 for own in episode.agent_episodes.values())
-    for agent, own in episode.agent_episodes.items():
-        assert own.is_terminated is (agent in ("agent_1", "agent_5"))
-        assert not own.is_truncated
-
-
-def test_an_episode_from_the_last_lists_starts_where_it_is_said() -> None:
-    episode = empty(**Table().lists(90, 100), env_t_started=100)
-    assert (episode.env_t, episode.env_t_started) == (100, 100)
-    assert max(int(episode.agent_t_to_env_t(a)[-1]) for a in episode.agent_ids) == 100
-    assert episode.agent_episodes["agent_5"].is_terminated
-    assert "agent_1" not in episode.agent_ids  # it ended before these lists begin
-
-
 def test_agents_that_never_come_have_no_episode() -> None:
     episode = small()
     assert episode.agent_ids == {"a", "b", "c", "d"}
@@ -133,30 +50,6 @@ def test_agents_that_never_come_have_no_episode() -> None:
 
 
 # ---- growing
-
-
-def test_after_a_reset_those_observed_have_one_observation() -> None:
-    table = Table()
-    episode = table.play(empty(), 0, 0)
-    assert (episode.env_t, episode.env_t_started) == (0, 0)
-    assert episode.agent_ids == set(table.observations[0])
-    for agent in table.observations[0]:
-        own = episode.agent_episodes[agent]
-        assert (len(own.observations), len(own.infos)) == (1, 1)
-        assert episode.env_t_to_agent_t[agent] == [0]
-
-
-def test_two_agents_end_early_and_a_limit_ends_the_others() -> None:
-    table = Table()
-    episode = table.play(empty(), 0, 100)
-    assert (episode.env_t, episode.is_done) == (100, False)
-    assert episode.ended_agents == {"agent_1": 50, "agent_5": 100}
-    assert not {"agent_1", "agent_5"} & set(episode.hanging)
-    table.play(episode, 100, 200)
-    assert (episode.is_truncated, episode.is_terminated) == (True, False)
-    assert all(own.is_done for own in episode.agent_episodes.values())
-    assert episode.agent_episodes["agent_1"].get_observations(-1) == 50
-    assert episode.agent_episodes["agent_5"].get_actions(-1) <= 100
 
 
 def test_actions_and_rewards_wait_for_an_observation() -> None:
@@ -240,115 +133,7 @@ def test_data_are_overwritten_in_the_episode_of_an_agent() -> None:
 # ---- cutting, joining, slicing
 
 
-def test_a_successor_goes_on_where_the_chunk_ended() -> None:
-    first = Table().play(empty(), 0, 100)
-    second = first.cut()
-    assert second.id_ == first.id_
-    assert second.env_t_started == second.env_t == first.env_t == 100
-    running = set(AGENTS) - {"agent_1", "agent_5"}
-    assert second.agent_ids == running  # those that ended are not in it
-    for agent in running:
-        ours, theirs = first.agent_episodes[agent], second.agent_episodes[agent]
-        assert ours.id_ == theirs.id_
-        assert ours.get_observations(-1) == theirs.get_observations(0)
-        assert ours.get_infos(-1) == theirs.get_infos(0)
-        assert first.agent_t_to_env_t(agent)[-1] == second.agent_t_to_env_t(agent)[0]
-        assert theirs.t_started == ours.t
-    assert dict(first.hanging) == dict(second.hanging)
-
-
-def test_chunks_are_joined() -> None:
-    table = Table(is_limited=False)
-    first = table.play(empty(), 0, 100)
-    second = table.play(first.cut(), 100, 200)
-    first.concat_episode(second)
-    assert (first.env_t, len(first)) == (200, 200)
-    assert not first.is_done
-    for agent, own in second.agent_episodes.items():
-        joined = first.agent_episodes[agent]
-        assert joined.get_observations(-1) == own.get_observations(-1)
-        assert joined.get_extra_model_outputs("extra")[-1:] == [10.5]
-        clock = first.agent_t_to_env_t(agent).tolist()
-        assert clock == sorted(set(clock))
-        assert len(clock) == len(joined.observations)
-    assert encode(first.get_state()) == encode(table.play(empty(), 0, 200).get_state())
-
-
-def test_a_joined_chunk_shares_nothing_with_its_part() -> None:
-    table = Table(is_limited=False)
-    first = table.play(empty(), 0, 100)
-    second = table.play(first.cut(), 100, 150)
-    first.concat_episode(second)
-    before = encode(first.get_state())
-    table.play(second, 150, 200)
-    assert encode(first.get_state()) == before
-
-
-def test_parts_of_an_episode() -> None:
-    table = Table()
-    episode = table.play(empty(), 0, 200)
-    for start, stop in ((0, 200), (10, 20), (49, 51), (100, 200), (30, 30)):
-        part = episode[start:stop]
-        part.validate()
-        assert (part.env_t_started, len(part)) == (start, stop - start)
-        inside = {a for seen in table.observations[start : stop + 1] for a in seen}
-        assert part.agent_ids == inside
-        assert part.is_done is (stop == 200)
-        for step, seen in enumerate(table.observations[start : stop + 1]):
-            if start + step < 200:  # at the end, who waits gets its last one written again
-                assert part.get_observations(step) == seen
-    with_look_back = episode.slice(slice(100, 110), len_lookback_buffer=5)
-    assert with_look_back.get_observations(-5, neg_index_as_lookback=True).keys() <= set(AGENTS)
-    assert episode[:0].get_return() == 0.0
-
-
 # ---- returns, lengths, states
-
-
-def test_the_return_is_what_the_env_paid_hanging_rewards_included() -> None:
-    table = Table()
-    episode = table.play(empty(), 0, 100)
-    paid = math.fsum(reward for rewards in table.rewards[:100] for reward in rewards.values())
-    assert episode.get_return() == paid
-    rows = math.fsum(own.get_return() for own in episode.agent_episodes.values())
-    assert episode.get_return(False) == rows
-    hanging = math.fsum(row[2] for row in episode.hanging.values())
-    before = math.fsum(episode.reward_before_start.values())
-    assert paid == rows + hanging + before
-    assert empty().get_return() == 0.0  # RLlib's older tests want an error here
-    assert episode.cut().get_return() == paid  # RLlib: of the chunk
-
-
-def test_lengths_are_env_steps() -> None:
-    table = Table()
-    first = table.play(empty(), 0, 100)
-    second = table.play(first.cut(), 100, 200)
-    assert (len(first), len(second)) == (100, 100)
-    first.concat_episode(second)
-    assert len(first) == 200
-    assert (first.env_steps(), first.agent_steps()) == (
-        200,
-        sum(len(own) for own in first.agent_episodes.values()),
-    )
-
-
-def test_states_are_data_and_come_back_equal() -> None:
-    table = Table()
-    for steps in (0, 7, 100, 200):
-        episode = table.play(empty(), 0, steps)
-        state = encode(episode.get_state())
-        restored = MultiAgentEpisode.from_state(decode(state))
-        assert encode(restored.get_state()) == state
-        table.play(restored, steps, min(200, steps + 20)) if steps else None
-        restored.validate()
-
-
-def test_arrays_hold_the_same() -> None:
-    episode = Table().play(empty(), 0, 100).to_numpy()
-    assert episode.is_numpy
-    lists = Table().play(empty(), 0, 100)
-    for agent, rewards in lists.get_rewards().items():
-        assert episode.get_rewards()[agent].tolist() == rewards
 
 
 # ---- where we answer otherwise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from trainer.nn import (
     LayerSpec,
     MixedSpec,
     Parameters,
-    acting_forward,
 )
 from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
 from trainer.testing.checks import gradient_check
@@ -114,8 +112,7 @@ def network_for(
     gradients = parameters.zeros_like()
     network = ImageNetwork(parameters, gradients, name="net", image=image, layers=layers)
     initializer = INITIALIZERS["orthogonal"]
-    gains = [1.0] * len(layers)
-    network.initialize(np.random.default_rng(0), initializer=initializer, gains=gains)
+    network.initialize(np.random.default_rng(0), initializer=initializer)
     parameters.flat += 0.1 * np.random.default_rng(2).standard_normal(parameters.num_parameters)
     return network, parameters, gradients
 
@@ -147,45 +144,6 @@ def test_gradients_agree_with_differences(
     weighted_sum(start)
     network.backward(weights)
     assert gradients.flat.tobytes() == first.tobytes()
-
-
-def test_gradients_of_images_beside_other_numbers_agree_with_differences() -> None:
-    images = (
-        replace(image_spec("same"), start=2),
-        replace(image_spec("valid", shape=(4, 5, 1)), start=64, channels_first=True),
-    )
-    spec = MixedSpec(85, images)
-    assert spec.num_others == 5
-    network, parameters, gradients = network_for(spec, [LayerSpec(3, "tanh")], dtype=np.float64)
-    rng = np.random.default_rng(3)
-    rows, weights = rng.standard_normal((4, 85)), rng.standard_normal((3, 4))
-
-    def weighted_sum(flat: Array) -> float:
-        parameters.flat[:] = flat
-        return float((network.forward(rows)[:-1] * weights).sum())
-
-    start = parameters.flat.copy()
-    weighted_sum(start)
-    network.backward(weights)
-    gradient_check(weighted_sum, gradients.flat.copy(), start)
-
-
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("channels", [1, 4])
-@pytest.mark.parametrize("size", [2, 9])
-def test_acting_gives_an_image_the_same_bits_whatever_the_others_are(
-    padding: str, channels: int, size: int
-) -> None:
-    spec = ConvolutionSpec(channels, (2, 2), (1, 1), padding, "tanh")
-    image = ImageSpec((size, size, 3), 1.0, (spec,))
-    network, _, _ = network_for(image, [LayerSpec(5, "tanh")], dtype=np.float32)
-    act = acting_forward(network)
-    rows = np.random.default_rng(4).standard_normal((11, size * size * 3)).astype(np.float32)
-    together = act(rows)
-    np.testing.assert_allclose(together, network.forward(rows)[:-1].T, atol=1e-5)
-    for index in range(len(rows)):
-        assert act(rows[index : index + 1]).tobytes() == together[index].tobytes()
-    assert act(rows[3:9][::-1])[::-1].tobytes() == together[3:9].tobytes()
 
 
 def test_batches_of_other_sizes_do_not_disturb_each_other() -> None:

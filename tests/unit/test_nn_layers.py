@@ -69,8 +69,8 @@ def build(
     shapes = MLP.shapes("net", num_inputs=3, layers=layers)
     parameters = Parameters(shapes, dtype=dtype)
     gradients = parameters.zeros_like()
-    mlp = MLP(parameters, gradients, name="net", num_inputs=3, layers=layers)
-    mlp.initialize(np.random.default_rng(0), initializer=uniform, gains=[1.0] * len(layers))
+    mlp = MLP(parameters, gradients, name="net", layers=layers)
+    mlp.initialize(np.random.default_rng(0), initializer=uniform)
     return mlp, parameters, gradients
 
 

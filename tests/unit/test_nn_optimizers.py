@@ -1,13 +1,66 @@
-"""Adam and clipping against steps computed by hand."""
+"""Parameters in one flat vector, optimisers over it, clipping, and schedules over env steps."""
 
 from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 
 from trainer.errors import ConfigError, ModuleError
-from trainer.nn import Adam, GradientClipping, Parameters, optimizers
+from trainer.nn import Adam, GradientClipping, Parameters, Schedule, optimizers
 from trainer.types import Array
+
+
+def example() -> Parameters:
+    parameters = Parameters({"a/kernel": (2, 3), "a/bias": (3,), "b": ()})
+    parameters.flat[:] = np.arange(10)
+    return parameters
+
+
+def test_views_and_vector_are_the_same_memory() -> None:
+    parameters = example()
+    parameters.views["a/bias"][1] = -5.0
+    assert parameters.flat[7] == -5.0
+    parameters.flat[9] = 3.0
+    assert parameters.views["b"] == 3.0
+    assert parameters.num_parameters == 10
+    assert parameters.flat.flags.c_contiguous
+
+
+def test_block_spans_neighbouring_tensors() -> None:
+    block = example().block("a/kernel", "a/bias").reshape(3, 3)
+    assert block.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_copy_from_takes_all_numbers_or_refuses() -> None:
+    target = example().zeros_like()
+    target.copy_from(example())
+    assert target.flat.tobytes() == example().flat.tobytes()
+    with pytest.raises(ModuleError, match="'c' is unknown"):
+        target.copy_from(Parameters({"a/kernel": (2, 3), "a/bias": (3,), "b": (), "c": (1,)}))
+
+
+@pytest.mark.parametrize("through", ["copy", "pickle"])
+def test_copies_keep_views_and_vector_together(through: str) -> None:
+    parameters = example()
+    other = (
+        copy.deepcopy(parameters) if through == "copy" else pickle.loads(pickle.dumps(parameters))
+    )
+    other.views["a/bias"][0] = 77.0
+    assert other.flat[6] == 77.0
+    assert parameters.flat[6] == 6.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_begins_where_kernels_like_it(dtype: type[np.floating[Any]]) -> None:
+    kept = [Parameters({"a": (size,), "b": (3, 5)}, dtype=dtype) for size in range(1, 40)]
+    for parameters in kept:
+        assert parameters.flat.ctypes.data % 64 == 0
+        assert not parameters.flat.any()
+        assert parameters.zeros_like().flat.ctypes.data % 64 == 0
 
 
 def pair(numbers: list[float]) -> tuple[Parameters, Parameters]:
@@ -122,3 +175,37 @@ def test_impossible_clipping_is_refused() -> None:
         GradientClipping(gradients, limit=1.0, mode="globalnorm")
     with pytest.raises(ConfigError, match="not above 0"):
         GradientClipping(gradients, limit=0.0)
+
+
+# ---- schedules
+
+
+def test_number_is_constant() -> None:
+    schedule = Schedule.from_setting(0.25, name="lr")
+    assert schedule.value_at(0) == schedule.value_at(10**9) == 0.25
+
+
+def test_points_are_joined_by_lines_and_the_last_value_stays() -> None:
+    schedule = Schedule.from_setting([[0, 1.0], [100, 0.5], [300, 0.1]], name="lr")
+    values = [schedule.value_at(steps) for steps in (0, 50, 100, 200, 300, 10_000)]
+    assert values == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ([[10, 1.0], [20, 0.5]], "starts at 10"),
+        ([[0, 1.0]], "line needs two"),
+        ([], "line needs two"),
+        ([[0, 1.0], [20, 0.5], [20, 0.1]], "do not ascend"),
+        ([[0, 1.0], [20, float("nan")]], "not finite"),
+        (float("inf"), "not finite"),
+        ([0, 1.0], "neither a number nor"),
+        ("fast", "neither a number nor"),
+        (None, "neither a number nor"),
+    ],
+)
+def test_impossible_settings_are_named(setting: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        Schedule.from_setting(setting, name="lr")
+    assert "`lr" in str(caught.value)

@@ -20,7 +20,7 @@ def made(kind: type[RecurrentLayer], *, dtype: Any = np.float64, width: int = H)
     """A layer with drawn weights, its parameters and its gradients."""
     parameters = Parameters(kind.shapes("rnn", num_inputs=K, width=width), dtype=dtype)
     gradients = parameters.zeros_like()
-    layer = kind(parameters, gradients, name="rnn", num_inputs=K, width=width)
+    layer = kind(parameters, gradients, name="rnn")
     rng = np.random.default_rng(3)
     layer.initialize(rng, initializer=INITIALIZERS["orthogonal"])
     parameters.flat[:] += 0.3 * rng.standard_normal(parameters.num_parameters)
@@ -162,7 +162,7 @@ def test_layers_compute_what_torch_does_with_the_same_weights(kind: Any, name: s
 
 def test_forget_gates_begin_open_unless_biases_are_drawn() -> None:
     parameters = Parameters(LSTM.shapes("rnn", num_inputs=K, width=H))
-    layer = LSTM(parameters, parameters.zeros_like(), name="rnn", num_inputs=K, width=H)
+    layer = LSTM(parameters, parameters.zeros_like(), name="rnn")
     layer.initialize(np.random.default_rng(0), initializer=INITIALIZERS["orthogonal"])
     biases = parameters.views["rnn/bias"]
     assert (biases[H : 2 * H] == 1.0).all()

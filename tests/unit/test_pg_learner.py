@@ -1,8 +1,8 @@
-"""PG's learner: its returns, its one step, and that it happens as a whole or not at all."""
+"""PG: its loss, and its learner."""
 
 from __future__ import annotations
 
-import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,68 @@ import pytest
 from gymnasium import spaces
 
 from trainer import PGConfig, PPOConfig
-from trainer.algorithms.pg.pg import PGLearner, PGSettings
+from trainer.algorithms.pg.pg import PGLearner, PGLoss, PGSettings, pg_loss
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
-from trainer.learners import Columns, LearnerSpec, TrainBatch, columns_from_episodes
-from trainer.modules import PolicyModule, RLModule, RLModuleSpec
+from trainer.learners import Columns, LearnerSpec, columns_from_episodes
+from trainer.modules import PolicyModule, RLModuleSpec
+from trainer.nn import ActionDistribution, Categorical, DiagGaussian
+from trainer.seeding import NOISE_DRAWS
+from trainer.testing.checks import gradient_check
+from trainer.types import Array
+
+DISTRIBUTIONS: dict[str, ActionDistribution] = {
+    "discrete": Categorical(3),
+    "box": DiagGaussian((2,)),
+}
+
+
+def example(distribution: ActionDistribution) -> tuple[Array, Array, Array]:
+    """Inputs, actions drawn from them, and returns of both signs."""
+    rng = np.random.default_rng(6)
+    inputs = rng.standard_normal((7, distribution.num_inputs))
+    noise = NOISE_DRAWS[distribution.noise_kind](rng, (7, distribution.noise_width))
+    return inputs, distribution.sample(inputs, noise), rng.standard_normal(7)
+
+
+def test_loss_and_gradient_of_two_rows_by_hand() -> None:
+    p = np.array([0.25, 0.5])  # of action 1, which was chosen first; then action 0
+    logits = np.log(np.stack([1.0 - p, p], axis=1))
+    loss = pg_loss(np.array([3.0, -2.0]), terms=Categorical(2).evaluate(logits, np.array([1, 0])))
+    assert loss.policy_loss == pytest.approx(-(3.0 * math.log(0.25) - 2.0 * math.log(0.5)) / 2)
+    # d log π(a) / d logits is the one-hot code of a minus the probabilities.
+    expected = [[-3.0 * -0.75 / 2, -3.0 * 0.75 / 2], [2.0 * 0.5 / 2, 2.0 * -0.5 / 2]]
+    np.testing.assert_allclose(loss.d_action_dist_inputs, expected)
+
+
+def test_the_entropy_is_reported_and_not_learnt() -> None:
+    loss = pg_loss(np.zeros(1), terms=Categorical(4).evaluate(np.zeros((1, 4)), np.array([2])))
+    assert loss.entropy == pytest.approx(math.log(4.0))
+    assert loss.policy_loss == 0.0
+    assert not loss.d_action_dist_inputs.any()
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_gradients_agree_with_differences(name: str) -> None:
+    distribution = DISTRIBUTIONS[name]
+    inputs, actions, returns = example(distribution)
+
+    def loss_at(x: Array) -> PGLoss:
+        return pg_loss(returns, terms=distribution.evaluate(x, actions))
+
+    gradient_check(lambda x: loss_at(x).policy_loss, loss_at(inputs).d_action_dist_inputs, inputs)
+
+
+def test_float32_in_gives_float32_gradients() -> None:
+    inputs, actions, returns = example(Categorical(3))
+    terms = Categorical(3).evaluate(inputs.astype(np.float32), actions)
+    loss = pg_loss(returns.astype(np.float32), terms=terms)
+    assert loss.d_action_dist_inputs.dtype == np.float32
+
+
+# ---- the learner
+
 
 OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,))
 
@@ -111,43 +167,6 @@ def test_gradients_are_clipped() -> None:
     norm = update(free, chunk([1.0, 2.0]))["gradients_default_optimizer_global_norm"]
     assert update(clipped, chunk([1.0, 2.0]))["gradients_default_optimizer_global_norm"] == norm
     assert flat_bytes(free) != flat_bytes(clipped)
-
-
-def test_a_restored_learner_goes_on_with_the_same_bytes() -> None:
-    undisturbed, other = learner(), learner()
-    update(undisturbed, chunk([1.0, 2.0]))
-    other.set_state(copy.deepcopy(undisturbed.get_state()))
-    for subject in (undisturbed, other):
-        update(subject, chunk([3.0, 1.0, 1.0], seed=1))
-    assert flat_bytes(undisturbed) == flat_bytes(other)
-    assert other.num_updates == 2
-
-
-def test_an_update_that_fails_changes_nothing() -> None:
-    subject = learner()
-    before = flat_bytes(subject)
-    with pytest.raises(ModuleError, match="'advantages'"):
-        update(subject, chunk([1.0, np.inf]))
-    assert flat_bytes(subject) == before
-    assert subject.num_updates == 0
-
-
-def test_callbacks_see_and_change_the_batch() -> None:
-    seen: list[TrainBatch] = []
-
-    def listener(module: RLModule, batch: TrainBatch, result: dict[str, Any]) -> None:
-        del module
-        seen.append(batch)
-        batch["advantages"][:] = 0.0
-        result["rows"] = batch.count
-
-    subject = learner()
-    before = flat_bytes(subject)
-    metrics = update(subject, chunk([1.0, 2.0]), on_batch=listener)
-    assert {"obs", "actions", "advantages", "action_logp", "rewards"} <= set(seen[0])
-    assert metrics["custom_metrics"] == {"rows": 2}
-    assert metrics["policy_loss"] == 0.0
-    assert flat_bytes(subject) == before, "advantages of 0 move nothing"
 
 
 def test_there_are_no_values() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from trainer.algorithms.ppo.ppo import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
-from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS
 from trainer.testing.checks import gradient_check
@@ -138,37 +135,6 @@ def test_gradients_agree_with_differences(name: str, part: str) -> None:
     ratio = np.exp(distribution.logp(inputs, actions) - targets.action_logp)
     assert 0 < (np.abs(ratio - 1.0) > 0.2).sum() < 12, "both regions are tested"
     assert 0 < ((values - targets.value_targets) ** 2 > 0.5).sum() < 12, "both regions are tested"
-
-
-@pytest.mark.parametrize("actions", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,))], ids=str)
-@pytest.mark.parametrize("shared", [True, False])
-def test_whole_chain_from_parameters_to_loss_agrees_with_differences(
-    actions: Any, shared: bool
-) -> None:
-    spec = RLModuleSpec(
-        observation_space=spaces.Box(-1.0, 1.0, (4,)),
-        action_space=actions,
-        model_config={"fcnet_hiddens": [6, 5], "vf_share_layers": shared},
-    )
-    module: RLModule = spec.build(np.random.default_rng(0), dtype=np.float64)
-    # The policy head starts near 0; stronger weights move ratios out of the clipping range.
-    module.parameters.flat += 0.3 * np.random.default_rng(1).standard_normal(module.num_parameters)
-    _, _, chosen, reference, targets = example(module.action_distribution)
-    obs = np.random.default_rng(2).standard_normal((12, 4))
-
-    def loss_at(flat: Array) -> PPOLoss:
-        module.parameters.flat[:] = flat
-        outputs = module.forward_train({"obs": obs})
-        terms = module.action_distribution.evaluate(
-            outputs["action_dist_inputs"], chosen, reference=reference
-        )
-        values = outputs["vf_preds"]
-        return ppo_loss(targets, terms=terms, values=values, coefficients=COEFFICIENTS["all"])
-
-    start = module.parameters.flat.copy()
-    loss = loss_at(start)
-    module.backward(d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds)
-    gradient_check(lambda flat: loss_at(flat).total_loss, module.gradients.flat, start)
 
 
 def test_float32_in_gives_float32_gradients() -> None:

@@ -23,7 +23,7 @@ from tests.replay_model import (
 )
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
-from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer, Transitions
+from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
 
 BUFFERS = (ReplayBuffer, PrioritizedReplayBuffer)
 ENOUGH = 500
@@ -210,14 +210,6 @@ def test_keys_that_look_like_paths_stay_apart() -> None:
     )
     batch = buffer.sample(1)
     assert (batch.obs["a"]["b"].tolist(), batch.obs["a/b"].tolist()) == ([1.0], [2.0])
-
-
-def test_the_same_rng_gives_the_same_bytes() -> None:
-    buffer, _ = filled(PrioritizedReplayBuffer, 50, "vector", [[Piece(0, 30, "terminated")]])
-    one, other = (buffer.sample(20, rng=rng(), n_step=(1, 3)) for _ in range(2))
-    assert all(
-        same(getattr(one, name), getattr(other, name)) for name in Transitions.__annotations__
-    )
 
 
 def lists() -> SingleAgentEpisode:

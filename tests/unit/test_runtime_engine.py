@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer.runtime.engine import StallWatch
+from trainer.runtime.engine import UNLIMITED, StallLimit, StallWatch
 from trainer.runtime.messages import Lost, Success, pack
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing import FakeEngine, ScriptedFault
@@ -26,7 +26,7 @@ def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(
 ) -> None:
     clock = _Clock()
     watch = StallWatch("env runner 1", clock)
-    watch.begin(7, limit_s=10.0, limited_by="sample_timeout_s")
+    watch.begin(7, StallLimit(10.0, "sample_timeout_s"))
     clock.now_s = 109.0
     assert watch.stalled_s(8) is None  # progress, seen just now
     clock.now_s = 113.9
@@ -39,7 +39,7 @@ def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(
     ]
     clock.now_s = 119.0
     assert watch.stalled_s(8) == 10.0
-    watch.begin(8, limit_s=None, limited_by="")
+    watch.begin(8, UNLIMITED)
     clock.now_s = 10_000.0
     assert watch.stalled_s(8) is None
 
@@ -47,14 +47,13 @@ def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(
 def test_another_limit_counts_from_the_first_sign_on() -> None:
     clock = _Clock()
     watch = StallWatch("env runner 1", clock)
-    watch.begin(0, limit_s=100.0, limited_by="start")
-    watch.limit_at_work = (1.0, "work")
+    watch.begin(0, StallLimit(100.0, "start", at_work=StallLimit(1.0, "work")))
     clock.now_s = 150.0
     assert watch.stalled_s(0) is None
     assert watch.stalled_s(1) is None
     clock.now_s = 151.0
     assert watch.stalled_s(1) == 1.0
-    assert watch.limit_text == "work=1.0"
+    assert watch.limit.text == "work=1.0"
 
 
 def test_a_lost_worker_is_told_with_what_its_engine_knows() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from gymnasium import spaces
 from trainer.algorithms.sac.sac import SACLearner, SACLosses, SACSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
-from trainer.learners import ReplayBatch, ReplayLearner
+from trainer.learners import ReplayBatch
 from trainer.modules import QModule, RLModule, RLModuleSpec, SACModule
 from trainer.modules import sac_module as critics
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -337,25 +336,6 @@ def test_given_weights_are_those_of_the_targets_too() -> None:
     )
 
 
-def test_an_update_is_a_function_of_the_state() -> None:
-    buffer, subject = box_buffer(), learner()
-    played(subject, buffer, 3)
-    state = subject.get_state()
-    outcomes = []
-    for _ in range(2):
-        subject.set_state(state)
-        rest = PrioritizedReplayBuffer(64)
-        rest.set_state(buffer.get_state())
-        played(subject, rest, 2)
-        outcomes.append(subject.module.parameters.flat.tobytes())
-    other = learner()
-    other.set_state(state)
-    rest = PrioritizedReplayBuffer(64)
-    rest.set_state(buffer.get_state())
-    played(other, rest, 2)
-    assert outcomes[0] == outcomes[1] == other.module.parameters.flat.tobytes()
-
-
 def test_actions_are_drawn_anew_in_every_update() -> None:
     rows = batch(dtype=np.float32)
     subject = learner(lr=0.0, actor_lr=0.0, alpha_lr=0.0)
@@ -461,8 +441,3 @@ def test_masked_actions_are_neither_played_nor_valued() -> None:
     losses = losses_of(subject, masked)
     assert losses.total == pytest.approx(expected.total, rel=1e-9)
     assert np.isfinite(subject.module.gradients.flat).all()
-
-
-def test_updates_are_asked_for_by_the_same_arguments_as_of_every_learner_with_replay() -> None:
-    own, of_all = (inspect.signature(one.update_from) for one in (SACLearner, ReplayLearner))
-    assert own == of_all

@@ -43,22 +43,6 @@ def test_the_critics_differ_and_read_the_action() -> None:
     assert not np.allclose(critics.forward(OBS, -ACTIONS)[0], first)
 
 
-def test_gradients_of_the_critics() -> None:
-    subject = module()
-    critics = critics_of(subject)
-
-    def value(flat: Array) -> float:
-        subject.parameters.flat[:] = flat
-        return sum(
-            float(q @ w) for q, w in zip(critics.forward(OBS, ACTIONS), WEIGHTS, strict=True)
-        )
-
-    point = subject.parameters.flat.copy()
-    value(point)
-    critics.backward(list(WEIGHTS))
-    gradient_check(value, subject.gradients.flat.copy(), point)
-
-
 @pytest.mark.parametrize("twin_q", [True, False])
 def test_gradients_with_respect_to_actions_leave_those_of_the_critics_alone(twin_q: bool) -> None:
     subject = module(model_config={"twin_q": twin_q})
@@ -73,20 +57,6 @@ def test_gradients_with_respect_to_actions_leave_those_of_the_critics_alone(twin
     subject.gradients.flat[:] = 7.0
     gradient_check(value, critics.d_actions(list(weights)), ACTIONS)
     assert (subject.gradients.flat == 7.0).all()
-
-
-def test_gradients_of_critics_of_all_actions() -> None:
-    subject = module(spaces.Discrete(3))
-    critics, weights = critics_of(subject), RNG.standard_normal((2, 6, 3))
-
-    def value(flat: Array) -> float:
-        subject.parameters.flat[:] = flat
-        return sum(float((q * w).sum()) for q, w in zip(critics.forward(OBS), weights, strict=True))
-
-    point = subject.parameters.flat.copy()
-    value(point)
-    critics.backward(list(weights))
-    gradient_check(value, subject.gradients.flat.copy(), point)
 
 
 def test_the_first_policy_hardly_depends_on_the_observation_and_alpha_is_given() -> None:
@@ -119,10 +89,3 @@ def test_copied_critics_have_weights_of_their_own() -> None:
 def test_other_action_spaces_are_refused_with_what_is_possible(actions: Any) -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"Box of floats with bounds.*PPO"):
         module(actions)
-
-
-def test_images_are_refused_unless_dense_layers_are_asked_for() -> None:
-    image = spaces.Box(0, 255, (4, 4, 3), np.uint8)
-    with pytest.raises(UnsupportedSpaceError, match="not images"):
-        module(observations=image)
-    assert module(observations=image, model_config={"conv_filters": []}).obs_size == 48

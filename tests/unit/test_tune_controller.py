@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tracemalloc
 from collections.abc import Callable, Mapping
@@ -15,25 +16,26 @@ from hypothesis import strategies as st
 from tests.unit.tune_simulation import Simulation, default_rows, make_plan
 from trainer.errors import JournalError, TuneError
 from trainer.seeding import trial_seed
+from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
-    CheckpointCommitted,
     CheckpointRef,
     CountRow,
     EndExperiment,
     EndTrial,
     Reported,
     StartTrial,
-    TimeUp,
     TrialOver,
     TrialStatus,
 )
 from trainer.tune.journal_entries import (
     AmendEntry,
+    CommittedEntry,
     Entry,
     ReportEntry,
     StartEntry,
     SuggestEntry,
+    TimeEntry,
     entry_from_plain,
 )
 from trainer.tune.lanes import Origin
@@ -49,7 +51,7 @@ from trainer.tune.scheduling import (
 from trainer.tune.search_space import choice, grid_search, uniform
 from trainer.tune.stoppers import ExperimentPlateauStopper
 from trainer.tune.trainables import resolve_trainable
-from trainer.tune.trial_records import ProcessSettings, TrialRecords
+from trainer.tune.trial_records import TrialRecords
 
 SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
     "asha": lambda: ASHAScheduler(max_t=8, reduction_factor=2),
@@ -339,7 +341,7 @@ def test_a_row_that_says_done_ends_its_trial() -> None:
     (end,) = [each for each in step.actions if isinstance(each, EndTrial)]
     assert (end.reason, end.save, end.status) == ("done", True, TrialStatus.TERMINATED)
     assert controller.unfinished_saves == {CheckpointRef(0, 1)}
-    controller.take(CheckpointCommitted(CheckpointRef(0, 1), "000001"))
+    controller.take(CommittedEntry(0, 1, "000001"))
     assert controller.unfinished_saves == set()
     assert controller.is_done
 
@@ -405,7 +407,7 @@ def test_time_up_ends_the_experiment_and_is_replayed() -> None:
     simulation.carry_out(simulation.controller.begin())
     for _ in range(9):
         simulation.carry_out(simulation.controller.take(simulation.next_event()))
-    simulation.carry_out(simulation.controller.take(TimeUp(60.0)))
+    simulation.carry_out(simulation.controller.take(TimeEntry(60.0)))
     assert simulation.controller.is_done
     ends = dict(simulation.outcome.ends)
     simulation.tear = False
@@ -471,7 +473,7 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
 def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
     controller = Controller(make_plan(num_samples=1))
     controller.begin()
-    (entry,) = controller.take(CheckpointCommitted(CheckpointRef(0, 1), "000001")).entries
+    (entry,) = controller.take(CommittedEntry(0, 1, "000001")).entries
     assert entry.kind == "checkpoint"
     controller.take(reported(0, 1, 0.1, saving="given"))
     assert controller.unfinished_saves == set()
@@ -501,8 +503,10 @@ def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_t
     simulation = Simulation(plan_of("population"))
     simulation.run()
     controller = simulation.controller
-    settings = ProcessSettings(experiment_name="x", in_process=True)
-    records = TrialRecords(tmp_path, controller, resolve_trainable(lambda config: None), settings)
+    spec, tune_config = resolve_trainable(lambda config: None), TuneConfig(in_process=True)
+    records = TrialRecords(
+        tmp_path, controller, spec, tune_config=tune_config, run_config=RunConfig(), seed=0
+    )
     clones = [(trial.number, clone) for trial in controller.trials for clone in trial.clones]
     assert clones
     for number, clone in clones:
@@ -663,6 +667,7 @@ def test_a_trial_that_is_over_takes_less_than_two_kilobytes() -> None:
         start = started.pop(0)
         step = controller.take(reported(start.trial, 1, 0.0))
         started += [each for each in step.actions if isinstance(each, StartTrial)]
+    gc.collect()  # tests look for garbage less often than Python does by itself
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(controller.trials) == 200

@@ -267,21 +267,6 @@ def pbt_plan(num_lanes: int = 2, **arguments: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("synch", [True, False])
-def test_a_population_is_the_same_whatever_is_killed(synch: bool) -> None:
-    undisturbed = Simulation(lambda: pbt_plan(synch=synch)).run()
-    assert any(each.get("action") == "clone" for each in undisturbed.journal)
-    num_kills = 0
-    for seed in range(1, 5):
-        killed = Simulation(lambda: pbt_plan(synch=synch), seed=seed, kill_every=0.1)
-        outcome = killed.run()
-        num_kills += killed.num_kills
-        assert outcome.decided() == undisturbed.decided()
-        assert outcome.rows == undisturbed.rows
-        assert killed.controller.inexact_reasons == ()
-    assert num_kills > 5
-
-
 def test_generations_do_not_depend_on_the_number_of_lanes() -> None:
     outcomes = [Simulation(lambda: pbt_plan(lanes)).run() for lanes in (1, 2, 8)]  # noqa: B023
     assert outcomes[0].rows == outcomes[1].rows == outcomes[2].rows

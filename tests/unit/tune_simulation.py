@@ -13,7 +13,6 @@ import numpy as np
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
     Action,
-    CheckpointCommitted,
     CheckpointRef,
     CountRow,
     EndTrial,
@@ -24,7 +23,7 @@ from trainer.tune.events import (
     Step,
     TrialOver,
 )
-from trainer.tune.journal_entries import Entry, entry_from_plain
+from trainer.tune.journal_entries import CommittedEntry, Entry, entry_from_plain
 from trainer.tune.schedulers import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
@@ -233,7 +232,7 @@ class Simulation:
 
     def commit(self, ref: CheckpointRef) -> None:
         name = f"{ref.row_number:06d}"
-        self.write(self.controller.take(CheckpointCommitted(ref, name)).entries)
+        self.write(self.controller.take(CommittedEntry(ref.trial, ref.row_number, name)).entries)
 
     def started(self, start: StartTrial) -> Process:
         """A process that made what it had made before; rows made again are dropped."""

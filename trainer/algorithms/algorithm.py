@@ -31,7 +31,6 @@ from checkpoints import (
     Manifest,
     NewArray,
     PathLike,
-    WhenOver,
     is_selected,
     read_checkpoint,
     read_manifest,
@@ -91,7 +90,8 @@ from trainer.algorithms.training_iteration import (
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import Normalization, NormalizationStatistics
-from trainer.env_runners import PlayingEnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
+from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
@@ -101,7 +101,6 @@ from trainer.errors import (
     ConfigError,
     DebuggerError,
     EnvContractError,
-    FrozenConfigError,
     ModuleError,
     TrainerError,
 )
@@ -132,7 +131,7 @@ _Self = TypeVar("_Self", bound="Algorithm")
 
 
 @checked_methods()
-class Algorithm(Checkpointable, abc.ABC):
+class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -254,20 +253,9 @@ class Algorithm(Checkpointable, abc.ABC):
             self.stop()
             raise
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        has_config = self.__dict__.get("config") is not None
-        if has_config and name not in self.__dict__.get("_no_settings", ()):
-            self._refuse_setting(name, value)
-        super().__setattr__(name, value)
-
-    def _refuse_setting(self, name: str, value: Any) -> None:
-        if name == "config" or name in self.config:
-            is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
-            if not (is_first_time or hasattr(type(self), name)):
-                raise FrozenConfigError.of_attribute(self, name, value)
-            return
-        # Looked up once: some attributes are set in each round.
-        self.__dict__.setdefault("_no_settings", set()).add(name)
+    def _may_set(self, name: str) -> bool:
+        is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
+        return is_first_time or hasattr(type(self), name)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:
@@ -1162,7 +1150,7 @@ class Algorithm(Checkpointable, abc.ABC):
         return self.counters.training_iteration
 
     @property
-    def env_runner(self) -> PlayingEnvRunner | None:
+    def env_runner(self) -> EnvRunner | None:
         """The training runner of the main process; None if the runners are processes."""
         return self.env_runner_group.local_env_runner
 
@@ -1233,51 +1221,11 @@ class Algorithm(Checkpointable, abc.ABC):
             state["settings"]["evaluation_num_env_runners"] = num_env_runners
         return {**state, "root_seed": self.root_seed}
 
-    def save_to_path(
-        self,
-        path: PathLike | None = None,
-        *,
-        state: Mapping[str, Any] | None = None,
-        filesystem: object = None,
-        use_msgpack: bool | None = None,
-        background: bool = False,
-        when_over: WhenOver | None = None,
-    ) -> str:
-        """Saves everything that is needed to go on, and returns the directory's absolute path.
-
-        With `background=True`, training goes on while the files are written; they hold the state of
-        this moment. When the checkpoint is complete, `on_checkpoint_saved` fires, and if it failed,
-        that is raised, whichever of these calls comes next: `train()`, before it begins;
-        `finish_saving()`, `save_to_path()`, `restore_from_path()` and `stop()`, which wait for it.
-
-        Args:
-            path: a directory that does not exist, is empty, or holds a checkpoint, which is
-                replaced once the new one is complete. None makes a temporary directory.
-            state: a whole state that `get_state()` gave, instead of the present one.
-            filesystem: must be None: paths are local.
-            use_msgpack: of no effect: states are never pickles.
-            background: whether to return before the checkpoint is there.
-            when_over: as in `Checkpointable`.
-
-        Raises:
-            StateError: something is not plain data; names the place. Nothing is written then.
-            CheckpointWriteError: the directory cannot be written, or an actor is gone whose state
-                belongs into the checkpoint; what was there before is whole. Or an earlier save in
-                the background failed; nothing else is done then.
-        """
-        check_switch("background", background)
-        self._refuse_while_telling()
-        self.finish_saving()
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
         self.env_runner_group.check_tasks_can_be_saved()
         with self._iterations.between.spent_on(SAVING):
-            return super().save_to_path(
-                path,
-                state=state,
-                filesystem=filesystem,
-                use_msgpack=use_msgpack,
-                background=background,
-                when_over=when_over,
-            )
+            yield
 
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         try:

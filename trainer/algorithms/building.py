@@ -213,9 +213,7 @@ def make_group(
             episode_limit_s=limit_s if is_evaluation else None,
         ),
         num_env_runners=config.num_env_runners,
-        policy=restart_policy(config),
-        stall_limit_s=limit_s,
-        start_limit_s=config.env_runner_restore_timeout_s,
+        policy=replace(restart_policy(config), stall_limit_s=limit_s),
         crash_files=CrashFiles(
             config.crash_dir,
             about={

@@ -16,7 +16,7 @@ from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
 from trainer.connectors import ActionDecoder, ConnectorFactories, Normalization, PreviousSteps
-from trainer.env_runners.acting import Acting, Exploring
+from trainer.env_runners.acting import Acting, Exploring, VectorStep
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.episode_columns import (
@@ -164,13 +164,9 @@ class Inference:
                 actions, inputs = self._acting.act([observation], noise)
                 return actions[0], inputs[0], {}
             self._begin(self._exploring, request)
+            step = VectorStep([0], request.timestep, explore)
             actions, outputs = self._exploring.act(
-                [observation],
-                noise,
-                slots=[0],
-                timestep=request.timestep,
-                explore=explore,
-                where=lambda _: "the observation",
+                [observation], noise, step, where=lambda _: "the observation"
             )
             return actions[0], outputs[0][0] if self._exploring.gives_logp else outputs[0], {}
 
@@ -198,9 +194,8 @@ class Inference:
             actions, inputs = acting.chosen(outputs, noise if explore else None)
             return actions[0], inputs[0], more
         self._begin(exploring, request)
-        actions, values = exploring.chosen(
-            outputs, noise, slots=[0], timestep=request.timestep, explore=explore
-        )
+        step = VectorStep([0], request.timestep, explore)
+        actions, values = exploring.chosen(outputs, noise, step)
         return actions[0], values[0][0] if exploring.gives_logp else values[0], more
 
     def _begin(self, exploring: Exploring, request: ActionRequest) -> None:

@@ -12,21 +12,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
+from checkpoints.arguments import Check, boolean, either, integer, mapping, number, optional
 from checkpoints.trees import same
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
-from trainer.config.settings import (
-    Check,
-    Problem,
-    assignment,
-    boolean,
-    either,
-    integer,
-    mapping,
-    number,
-    optional,
-)
+from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
 from trainer.learners import EpisodeLearner, LearnerGroup, ReplayLearner
@@ -213,9 +204,6 @@ class OffPolicyConfig(AlgorithmConfig):
             store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
                 restored run fills a new one before it learns on. RLlib's default.
             **common_settings: arguments of `AlgorithmConfig.training`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

@@ -130,13 +130,7 @@ class TrainedPolicy:
             encoder = ObservationEncoder(
                 module.observation_space, action_mask_key=module.action_mask_key
             )
-            spec = RLModuleSpec(
-                module_class=type(module),
-                observation_space=module.observation_space,
-                action_space=module.action_space,
-                model_config=module.model_config,
-                action_mask_key=module.action_mask_key,
-            )
+            spec = RLModuleSpec.from_module(module)
             settings = normalization_settings(config, module=spec, num_slots=1)
             statistics = NormalizationStatistics(settings, encoder)
             statistics.check_state(states[_STATISTICS])
@@ -187,15 +181,11 @@ class TrainedPolicy:
             EnvContractError: the observation is not of the observation space, or not finite.
             ModuleError: the state is not of the network.
         """
-        if not self.module.is_stateful():
-            return self._inference.action(observation, ActionRequest(number=0, explore=False))
         request = ActionRequest(
-            number=0,
-            explore=False,
-            state=state,
-            prev_action=prev_action,
-            prev_reward=prev_reward,
+            0, explore=False, state=state, prev_action=prev_action, prev_reward=prev_reward
         )
+        if not self.module.is_stateful():
+            return self._inference.action(observation, request)
         action, outputs = self._inference.action_with_outputs(observation, request)
         return action, outputs[STATE_OUT]
 

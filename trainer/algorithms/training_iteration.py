@@ -32,10 +32,10 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import with_rewards
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import TrainerError
-from trainer.evaluation.evaluations import Evaluations
+from trainer.evaluation.evaluations import EvaluatedAlgorithm, Evaluations
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import BatchListener, Blame, Learner, TrainBatch
-from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
+from trainer.metrics import EpisodeStatistics, ResultDict
 from trainer.metrics.result import overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup, GroupSample
@@ -188,19 +188,11 @@ class Counters:
 AfterResult = Callable[[ResultDict], object]
 
 
-class _Algorithm(Protocol):
-    """What an iteration needs of the algorithm."""
+class _Algorithm(EvaluatedAlgorithm, Protocol):
+    """What an iteration needs of the algorithm, besides what evaluations do."""
 
     @property
-    def config(self) -> AlgorithmConfig: ...
-    @property
-    def callbacks(self) -> CallbackChain: ...
-    @property
-    def metrics(self) -> MetricsLogger: ...
-    @property
     def counters(self) -> Counters: ...
-    @property
-    def env_runner_group(self) -> EnvRunnerGroup: ...
     @property
     def episode_statistics(self) -> EpisodeStatistics: ...
     @property

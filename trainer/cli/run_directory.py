@@ -40,18 +40,23 @@ from trainer.errors import ConfigError, TrainerError
 
 RUN_FILE: Final = "run.json"
 
-STOP_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+STOPS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "episode_return": "at_least",
-        "env_steps": "max_env_steps",
-        "iterations": "max_iterations",
-        "time_s": "max_time_s",
+        "stop_return": "at_least",
+        "stop_env_steps": "max_env_steps",
+        "stop_iterations": "max_iterations",
+        "stop_time_s": "max_time_s",
     }
 )
-"""Name in `run.json` → criterion. The argument is `--stop-` and the first, or `--stop-return`."""
+"""Argument → criterion."""
 
-STOPS: Final = ("stop_return", "stop_env_steps", "stop_iterations", "stop_time_s")
-"""The arguments that say when to stop."""
+STOP_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        name.removeprefix("stop_").replace("return", "episode_return"): field
+        for name, field in STOPS.items()
+    }
+)
+"""Name in `run.json` → criterion."""
 
 _MAX_BYTES: Final = 2**20
 _DEFAULT_CHECKPOINT_EVERY: Final = 10
@@ -189,12 +194,8 @@ def _content(path: Path) -> bytes:
 
 
 def _given_stops(arguments: argparse.Namespace) -> StopCriteria:
-    return StopCriteria(
-        at_least=arguments.stop_return,
-        max_env_steps=arguments.stop_env_steps,
-        max_iterations=arguments.stop_iterations,
-        max_time_s=arguments.stop_time_s,
-    )
+    given: dict[str, Any] = {field: getattr(arguments, name) for name, field in STOPS.items()}
+    return StopCriteria(**given)
 
 
 def _reason(error: BaseException) -> str:

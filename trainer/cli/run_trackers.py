@@ -26,7 +26,7 @@ from callbacks.ready_made.trackers import (
     ServiceSender,
     checkpoint_artifact,
     facts_of,
-    video_artifacts,
+    new_videos,
 )
 from checkpoints.nearest_names import did_you_mean
 from trainer.algorithms.algorithm import Algorithm
@@ -84,7 +84,7 @@ class RunTrackers:
         """Begins new runs of the services; videos that lie there are of an earlier run."""
         for sender in self._senders.values():
             sender.forget()
-        self._seen_videos = {artifact.path for artifact in video_artifacts(self._video_folders)}
+        new_videos(self._video_folders, self._seen_videos)
 
     def send(self, result: Mapping[str, Any]) -> None:
         """Hands a result over, with the new videos; `results.jsonl` has what is not sent."""
@@ -93,10 +93,8 @@ class RunTrackers:
         row = row_of(result)
         for name, sender in self._senders.items():
             sender.send(row, self._facts[name], self._directory.results())
-        for artifact in video_artifacts(self._video_folders):
-            if artifact.path not in self._seen_videos:
-                self._seen_videos.add(artifact.path)
-                self._send_artifact(artifact)
+        for video in new_videos(self._video_folders, self._seen_videos):
+            self._send_artifact(video)
 
     def send_checkpoint(self, path: Path) -> None:
         """Hands a checkpoint over, if checkpoints are to be sent."""

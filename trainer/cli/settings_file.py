@@ -28,7 +28,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.cli.named_code import config_of, executed, imported
 from trainer.cli.output import missing_extras_told
-from trainer.cli.run_directory import STOP_FIELDS, RunPlan
+from trainer.cli.run_directory import STOP_FIELDS, STOPS, RunPlan
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
 from trainer.envs.env_factory import is_import_path, leads_to_new_code
@@ -283,8 +283,7 @@ def _stops(stop: Mapping[str, Any], name: str) -> dict[str, Any]:
             f"There are: {', '.join(_STOPS)}."
         )
     stops = {_STOPS[key]: value for key, value in stop.items()}
-    fields = {f"stop_{key.removeprefix('episode_')}": field for key, field in STOP_FIELDS.items()}
-    criteria: dict[str, Any] = {fields[key]: value for key, value in stops.items()}
+    criteria: dict[str, Any] = {STOPS[key]: value for key, value in stops.items()}
     if problems := StopCriteria(**criteria).problems():
         raise ConfigError(f"--config {name}: `stop` makes no sense: {'; '.join(problems)}.")
     return stops

@@ -238,6 +238,8 @@ def restart_policy(config: AlgorithmConfig) -> RestartPolicy:
         max_restarts=config.max_num_env_runner_restarts,
         delay_s=config.delay_between_env_runner_restarts_s,
         tolerance=config.num_consecutive_env_runner_failures_tolerance,
+        stall_limit_s=config.sample_timeout_s,
+        start_limit_s=config.env_runner_restore_timeout_s,
     )
 
 
@@ -250,8 +252,6 @@ def direct_runners(config: AlgorithmConfig) -> DirectRunners:
         spec=spec,
         num_env_runners=config.num_env_runners,
         policy=restart_policy(config),
-        stall_limit_s=config.sample_timeout_s,
-        start_limit_s=config.env_runner_restore_timeout_s,
     )
 
 

@@ -16,13 +16,19 @@ MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 SECTION_MARK: Final = "section_arguments"
 """The attribute that holds the names of the arguments of a section method."""
 
+_RAISES: Final = """
+
+Raises:
+    UnknownSettingError: a setting does not exist.
+"""
+
 
 def section(method: MethodT) -> MethodT:
     """Make a method a section: it sets the settings named by its arguments and returns the config.
 
     Only arguments that were really given are set, so None is a value like any other. Unknown
     arguments raise `UnknownSettingError`, all of one call at once; old names are understood. The
-    body of the method has nothing to do but `return self`.
+    body of the method has nothing to do but `return self`; its docstring is completed here.
     """
     parameters = list(inspect.signature(method).parameters.values())[1:]
     positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -44,6 +50,8 @@ def section(method: MethodT) -> MethodT:
         config.set_from_section(name, given)
         return method(config)
 
+    text = inspect.cleandoc(method.__doc__ or "")  # as Python 3.13 and later compile it
+    set_arguments.__doc__ = text + _RAISES
     set_arguments.checks_arguments = True  # type: ignore[attr-defined]  # validate() judges them
     return cast(MethodT, _SectionMethod(set_arguments, arguments))
 

@@ -10,13 +10,8 @@ from typing import Any, TypeVar
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
-from trainer.config.config_values import ConfigValues
-from trainer.config.section_methods import section
-from trainer.config.settings import (
+from checkpoints.arguments import (
     Check,
-    Merge,
-    NotProvided,
-    Setting,
     anything,
     boolean,
     either,
@@ -26,10 +21,11 @@ from trainer.config.settings import (
     number,
     one_of,
     optional,
-    schedule,
-    space,
     text,
 )
+from trainer.config.config_values import ConfigValues
+from trainer.config.section_methods import section
+from trainer.config.settings import Merge, NotProvided, Setting, schedule, space
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
@@ -42,8 +38,7 @@ from trainer.types import DEFAULT_MODULE_ID
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
 
-
-EnvironmentT = TypeVar("EnvironmentT", bound="EnvironmentSection")
+SectionT = TypeVar("SectionT", bound=ConfigValues)
 
 _ENV = Check(
     "an env's name, its class, or a function that makes one: an env that is made already cannot be "
@@ -73,7 +68,7 @@ class EnvironmentSection(ConfigValues):
 
     @section
     def environment(
-        self: EnvironmentT,
+        self: SectionT,
         env: Any = NotProvided,
         *,
         env_config: dict[Any, Any] = NotProvided,
@@ -91,7 +86,7 @@ class EnvironmentSection(ConfigValues):
         auto_wrap_old_gym_envs: bool = NotProvided,
         max_empty_steps: int = NotProvided,
         **old_names: Any,
-    ) -> EnvironmentT:
+    ) -> SectionT:
         """Say which environment is played.
 
         Args:
@@ -119,9 +114,6 @@ class EnvironmentSection(ConfigValues):
             max_empty_steps: with several agents: an env that observes no agent for more env steps
                 in a row is taken for broken.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
@@ -129,13 +121,6 @@ class EnvironmentSection(ConfigValues):
 # ---- env runners section
 #
 # Settings of sampling: how many env runners, how much each samples, how it explores.
-
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
-EnvRunnersT = TypeVar("EnvRunnersT", bound="EnvRunnersSection")
-
 _Connector = Callable[..., Any] | None
 
 
@@ -203,7 +188,7 @@ class EnvRunnersSection(ConfigValues):
 
     @section
     def env_runners(
-        self: EnvRunnersT,
+        self: SectionT,
         *,
         num_env_runners: int = NotProvided,
         create_local_env_runner: bool = NotProvided,
@@ -238,7 +223,7 @@ class EnvRunnersSection(ConfigValues):
         sample_async: bool = NotProvided,
         enable_connectors: bool = NotProvided,
         **old_names: Any,
-    ) -> EnvRunnersT:
+    ) -> SectionT:
         """Say how experience is sampled.
 
         Args:
@@ -287,27 +272,21 @@ class EnvRunnersSection(ConfigValues):
             sample_async: sample in a thread.
             enable_connectors: use connectors.
             **old_names: old names of these settings, such as `num_rollout_workers`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def exploration(
-        self: EnvRunnersT,
+        self: SectionT,
         *,
         explore: bool = NotProvided,
         exploration_config: Any = NotProvided,
-    ) -> EnvRunnersT:
+    ) -> SectionT:
         """Old name of two arguments of `env_runners()`.
 
         Args:
             explore: see `env_runners()`.
             exploration_config: see `env_runners()`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
@@ -317,13 +296,6 @@ class EnvRunnersSection(ConfigValues):
 # Settings of callbacks: classes, and functions per event. The events themselves, with their
 # arguments and when they fire, are listed in `callbacks.events`; the two lists are compared by a
 # test. What was configured is judged by `callbacks.spec.CallbackSpec`.
-
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
-CallbacksT = TypeVar("CallbacksT", bound="CallbacksSection")
-
 Listener = Callable[..., Any] | list[Callable[..., Any]] | None
 """One function, several in the order they are called, or none."""
 
@@ -366,9 +338,7 @@ class CallbacksSection(ConfigValues):
 
     @section
     @_with_events
-    def callbacks(
-        self: CallbacksT, callbacks_class: Any = NotProvided, **old_names: Any
-    ) -> CallbacksT:
+    def callbacks(self: SectionT, callbacks_class: Any = NotProvided, **old_names: Any) -> SectionT:
         """Say which of your code is called when: methods of classes first, then functions.
 
         An event given again in a later call replaces the earlier functions. Arguments left out
@@ -378,9 +348,6 @@ class CallbacksSection(ConfigValues):
             callbacks_class: a subclass of `RLlibCallback`, or a list of them in the order they are
                 called.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an event or argument does not exist.
         """
         return self
 
@@ -397,12 +364,6 @@ class CallbacksSection(ConfigValues):
 # ---- evaluation section
 #
 # Settings of evaluation.
-
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
-EvaluationT = TypeVar("EvaluationT", bound="EvaluationSection")
 
 
 def _given_settings(value: Any) -> Any:
@@ -438,7 +399,7 @@ class EvaluationSection(ConfigValues):
 
     @section
     def evaluation(
-        self: EvaluationT,
+        self: SectionT,
         *,
         evaluation_interval: int | None = NotProvided,
         evaluation_duration: int | str = NotProvided,
@@ -457,7 +418,7 @@ class EvaluationSection(ConfigValues):
         always_attach_evaluation_results: bool = NotProvided,
         enable_async_evaluation: bool = NotProvided,
         **old_names: Any,
-    ) -> EvaluationT:
+    ) -> SectionT:
         """Say when and how the weights are evaluated.
 
         Args:
@@ -490,9 +451,6 @@ class EvaluationSection(ConfigValues):
             enable_async_evaluation: training waits for no evaluation; its result comes with the
                 iteration in which it is over, and runners take over the work of those that hang.
             **old_names: old names of these settings, such as `evaluation_num_workers`.
-
-        Raises:
-            UnknownSettingError: an argument, or a key of `evaluation_config`, does not exist.
         """
         return self
 
@@ -500,12 +458,6 @@ class EvaluationSection(ConfigValues):
 # ---- run sections
 #
 # Settings of what happens around training: failures, reports, checkpoints, debugging.
-
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
-ConfigT = TypeVar("ConfigT", bound="RunSections")
 
 
 def _engine() -> Check:
@@ -560,7 +512,7 @@ class RunSections(ConfigValues):
 
     @section
     def fault_tolerance(
-        self: ConfigT,
+        self: SectionT,
         *,
         restart_failed_env_runners: bool = NotProvided,
         ignore_env_runner_failures: bool = NotProvided,
@@ -572,7 +524,7 @@ class RunSections(ConfigValues):
         env_runner_restore_timeout_s: float = NotProvided,
         crash_dir: str | None = NotProvided,
         **old_names: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say what happens when an env runner fails.
 
         Args:
@@ -594,15 +546,12 @@ class RunSections(ConfigValues):
             crash_dir: directory for files from which requests that failed can be played again
                 (`local-trainer replay-episode`); None keeps none.
             **old_names: old names of these settings, such as `recreate_failed_workers`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def resources(
-        self: ConfigT,
+        self: SectionT,
         *,
         engine: str | Engine = NotProvided,
         strict_cpus: bool = NotProvided,
@@ -610,7 +559,7 @@ class RunSections(ConfigValues):
         num_gpus: float = NotProvided,
         placement_strategy: str = NotProvided,
         **old_names: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say where env runners run.
 
         Args:
@@ -623,15 +572,12 @@ class RunSections(ConfigValues):
             placement_strategy: how runners are spread over machines (engine="ray"): "PACK",
                 "SPREAD", "STRICT_PACK" or "STRICT_SPREAD".
             **old_names: old names of these settings, such as `num_cpus_per_worker`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def reporting(
-        self: ConfigT,
+        self: SectionT,
         *,
         keep_per_episode_custom_metrics: bool = NotProvided,
         metrics_episode_collection_timeout_s: float = NotProvided,
@@ -641,7 +587,7 @@ class RunSections(ConfigValues):
         min_sample_timesteps_per_iteration: int | None = NotProvided,
         log_gradients: bool = NotProvided,
         **old_names: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say what a result holds and how long an iteration lasts.
 
         Args:
@@ -655,32 +601,26 @@ class RunSections(ConfigValues):
             min_sample_timesteps_per_iteration: ... until it has sampled as many env steps.
             log_gradients: report norms of gradients.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def checkpointing(
-        self: ConfigT,
+        self: SectionT,
         export_native_model_files: bool = NotProvided,
         checkpoint_trainable_policies_only: bool = NotProvided,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say what checkpoints hold.
 
         Args:
             export_native_model_files: write the module in the format of its framework as well.
             checkpoint_trainable_policies_only: leave out modules that are not trained.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def debugging(
-        self: ConfigT,
+        self: SectionT,
         *,
         logger_creator: Callable[..., Any] | None = NotProvided,
         logger_config: dict[str, Any] | None = NotProvided,
@@ -689,7 +629,7 @@ class RunSections(ConfigValues):
         fake_sampler: bool = NotProvided,
         seed: int | None = NotProvided,
         **old_names: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say what makes a run repeatable and visible.
 
         Args:
@@ -701,9 +641,6 @@ class RunSections(ConfigValues):
             seed: the root seed; the same seed and settings give the same run. None draws one, which
                 is reported.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
@@ -711,13 +648,6 @@ class RunSections(ConfigValues):
 # ---- training sections
 #
 # Settings of learning that all algorithms share: training, learners, modules.
-
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
-TrainingT = TypeVar("TrainingT", bound="TrainingSections")
-
 Schedule = float | list[list[float]]
 """A number, or the pairs of a piecewise linear schedule over env steps."""
 
@@ -769,7 +699,7 @@ class TrainingSections(ConfigValues):
 
     @section
     def training(
-        self: TrainingT,
+        self: SectionT,
         *,
         gamma: float = NotProvided,
         lr: Schedule = NotProvided,
@@ -788,7 +718,7 @@ class TrainingSections(ConfigValues):
         add_default_connectors_to_learner_pipeline: bool = NotProvided,
         learner_config_dict: dict[str, Any] = NotProvided,
         **more_settings: Any,
-    ) -> TrainingT:
+    ) -> SectionT:
         """Say how the algorithm learns; algorithms add their own arguments.
 
         Args:
@@ -812,15 +742,12 @@ class TrainingSections(ConfigValues):
             add_default_connectors_to_learner_pipeline: keep the default pieces there.
             learner_config_dict: your own data for a Learner of your own; nothing else reads it.
             **more_settings: settings of the algorithm and old names, such as `num_sgd_iter`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def learners(
-        self: TrainingT,
+        self: SectionT,
         *,
         num_learners: int = NotProvided,
         num_cpus_per_learner: float | str = NotProvided,
@@ -830,7 +757,7 @@ class TrainingSections(ConfigValues):
         local_gpu_idx: int = NotProvided,
         max_requests_in_flight_per_learner: float = NotProvided,
         **old_names: Any,
-    ) -> TrainingT:
+    ) -> SectionT:
         """Say where learning runs: here, always in the main process.
 
         Args:
@@ -842,21 +769,18 @@ class TrainingSections(ConfigValues):
             local_gpu_idx: which GPU a learner in the main process uses.
             max_requests_in_flight_per_learner: requests a learner may have waiting.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
     @section
     def rl_module(
-        self: TrainingT,
+        self: SectionT,
         *,
         model_config: Any = NotProvided,
         rl_module_spec: Any = NotProvided,
         algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
         **old_names: Any,
-    ) -> TrainingT:
+    ) -> SectionT:
         """Say which networks are used.
 
         Args:
@@ -865,17 +789,11 @@ class TrainingSections(ConfigValues):
             rl_module_spec: an `RLModuleSpec` with a module class of your own.
             algorithm_config_overrides_per_module: by module id: settings that are different for it.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 
 
 # ---- multi agent
-
-MultiAgentT = TypeVar("MultiAgentT", bound="MultiAgentSection")
-
 _POLICIES = Check(
     "a dict by module id, or a list or set of module ids",
     lambda value: isinstance(value, (dict, list, tuple, set, frozenset)),
@@ -900,7 +818,7 @@ class MultiAgentSection(ConfigValues):
 
     @section
     def multi_agent(
-        self: MultiAgentT,
+        self: SectionT,
         *,
         policies: Any = NotProvided,
         policy_map_capacity: int = NotProvided,
@@ -912,7 +830,7 @@ class MultiAgentSection(ConfigValues):
         rewards_after_end: str = NotProvided,
         algorithm_config_overrides_per_module: dict[str, Any] = NotProvided,
         **old_names: Any,
-    ) -> MultiAgentT:
+    ) -> SectionT:
         """Say which modules act for which agents.
 
         Args:
@@ -940,9 +858,6 @@ class MultiAgentSection(ConfigValues):
                 refuses it.
             algorithm_config_overrides_per_module: see `rl_module()`.
             **old_names: old names of these settings.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

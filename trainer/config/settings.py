@@ -13,20 +13,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import (
-    Check,
-    anything,
-    boolean,
-    either,
-    function,
-    integer,
-    mapping,
-    number,
-    one_of,
-    optional,
-    shown,
-    text,
-)
+from checkpoints.arguments import Check, number, shown
 from checkpoints.nearest_names import nearest
 from checkpoints.trees import mapped, same
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
@@ -38,38 +25,10 @@ from trainer.types import ToBeDrawn
 # What settings accept: the checks of all arguments, and those of lists and schedules. A check says
 # nothing about other settings; rules that involve several live in `trainer.config.validation`.
 
-__all__ = [
-    "Check",
-    "anything",
-    "boolean",
-    "either",
-    "function",
-    "integer",
-    "is_schedule",
-    "mapping",
-    "number",
-    "one_of",
-    "optional",
-    "schedule",
-    "single_or_list",
-    "space",
-    "text",
-]
-
 
 def space() -> Check:
     """A gymnasium space."""
     return Check("a gymnasium space", lambda value: isinstance(value, spaces.Space))
-
-
-def single_or_list(check: Check) -> Check:
-    """None, one value, or a list of values that `check` accepts."""
-
-    def accepts(value: Any) -> bool:
-        entries = value if isinstance(value, (list, tuple)) else [value]
-        return value is None or all(check.accepts(entry) for entry in entries)
-
-    return Check(f"None, {check.expected} or a list of them", accepts)
 
 
 def is_schedule(value: Any) -> bool:

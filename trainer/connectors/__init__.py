@@ -33,33 +33,3 @@ from trainer.connectors.pieces import (
 )
 from trainer.connectors.previous_steps import PreviousSteps
 from trainer.connectors.sample_batch import SampleBatch
-
-__all__ = [
-    "ActionDecoder",
-    "AdvantageEstimate",
-    "Chunks",
-    "ConnectedLayer",
-    "ConnectorFactories",
-    "ConnectorPipelineV2",
-    "ConnectorV2",
-    "FlattenObservations",
-    "FrameStacking",
-    "MeanStdFilter",
-    "Normalization",
-    "NormalizationSettings",
-    "NormalizationStatistics",
-    "ObservationEncoder",
-    "ObservationNormalizer",
-    "PreviousSteps",
-    "RewardTransform",
-    "RunningMoments",
-    "SampleBatch",
-    "SingleAgentObservationPreprocessor",
-    "before_decoding",
-    "compute_advantages",
-    "discounted_returns",
-    "estimate_advantages",
-    "explained_variance",
-    "generalized_advantages",
-    "standardize",
-]

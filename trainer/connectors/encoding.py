@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
+from checkpoints import state_shapes as shapes
 from checkpoints.state_shapes import dict_of, fields, number
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import with_rewards
@@ -230,10 +231,28 @@ class Normalization:
     observations: ObservationNormalizer | None = None
     rewards: RewardTransform | None = None
 
+    @classmethod
+    def from_state(cls, state: State) -> Normalization:
+        """What plain data tells of; one of the two that is None or missing is not in force."""
+        observations, rewards = state.get("observations"), state.get("rewards")
+        arrays = {name: np.array(rows) for name, rows in (observations or {}).items()}
+        return cls(
+            None if observations is None else ObservationNormalizer(**arrays),
+            None if rewards is None else RewardTransform(**rewards),
+        )
+
     def rewards_to_learn(self, rewards: Any) -> Any:
         """What a learner takes for the rewards of single steps, [B] of floats."""
         return rewards if self.rewards is None else self.rewards(rewards)
 
+
+REWARDS_STATE: Final = shapes.fields(
+    {
+        "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
+        "factor": shapes.one_of(shapes.number, shapes.NOTHING),
+    }
+)
+"""The shape of a `RewardTransform` as plain data."""
 
 NOTHING: Final = Normalization()
 """Changes nothing: what is in force unless a config says otherwise."""

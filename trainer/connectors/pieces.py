@@ -27,8 +27,9 @@ from gymnasium import spaces
 from checkpoints.arguments import boolean, instance, integer, number, optional, several, takes
 from trainer.agent_ids import ALL_AGENTS
 from trainer.connectors.encoding import ObservationEncoder
-from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import ACTIONS, OBS
+from trainer.episodes.nested import copied
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.types import AgentId, State
 
@@ -602,7 +603,7 @@ class PiecesOfAgent:
 
     def first(self, observation: Any, info: Any) -> Any:
         """The first observation of an episode as the pieces make it."""
-        self._view.add_env_reset(_copied(observation), info)
+        self._view.add_env_reset(copied(observation), info)
         return self._observed()
 
     def action(self, action: Any) -> Any:
@@ -627,7 +628,7 @@ class PiecesOfAgent:
             ends: whether the agent was terminated, and truncated.
         """
         self._view.observation_space = self._spaces[0]
-        self._view.append_step(_copied(observation), _copied(action), reward, info, *ends, None)
+        self._view.append_step(copied(observation), copied(action), reward, info, *ends, None)
         return self._observed()
 
     def _observed(self) -> Any:
@@ -808,7 +809,7 @@ class ConnectedAgents(ConnectedLayer):
     def step(self, actions: Any) -> Any:
         """A step with the actions as the pieces make them; the observations likewise."""
         actions = {agent: self._pieces[agent].action(action) for agent, action in actions.items()}
-        self._open |= {agent: (_copied(action), 0.0) for agent, action in actions.items()}
+        self._open |= {agent: (copied(action), 0.0) for agent, action in actions.items()}
         answer: Any = self.env.step(actions)
         if not _is_answer(answer, 5):
             return answer  # who reads it says what is wrong
@@ -867,10 +868,3 @@ def _is_answer(answer: Any, length: int) -> bool:
     """Whether it is a tuple of so many dicts."""
     is_tuple = isinstance(answer, tuple) and len(answer) == length
     return is_tuple and all(isinstance(part, Mapping) for part in answer)
-
-
-def _copied(value: Any) -> Any:
-    """A copy of arrays, which an env may use again."""
-    return nested.map_leaves(
-        lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, value
-    )

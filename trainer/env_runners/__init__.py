@@ -11,17 +11,4 @@ from trainer.env_runners.messages import (
     Weights,
 )
 from trainer.env_runners.multi_agent_env_runner import MultiAgentEnvRunner
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
-
-__all__ = [
-    "Assignment",
-    "EnvRunner",
-    "EnvRunnerSpec",
-    "MultiAgentEnvRunner",
-    "PlayingEnvRunner",
-    "SingleAgentEnvRunner",
-    "TrajectoryPostprocessing",
-    "Weights",
-    "get_global_worker",
-]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -103,8 +103,7 @@ class Acting:
             EnvContractError: an observation does not belong to its space, or its action mask leaves
                 nothing to choose.
         """
-        batch = {OBS: self._encoder.encode(observations)}
-        self._check_masks(batch[OBS], where)
+        batch = self.encoded(observations, where)
         if noise is not None:
             return self.chosen(self.module.forward_exploration(batch), noise)
         return self.chosen(self.module.forward_inference(batch), None)
@@ -301,6 +300,20 @@ class PerturbedModules:
 # From observations to actions with an exploration strategy; plain sampling does without.
 
 
+class VectorStep(NamedTuple):
+    """Whose actions a strategy chooses, and when.
+
+    Attributes:
+        slots: the numbers of the slots, one for each row.
+        timestep: see `Exploration.get_exploration_action`.
+        explore: False takes the most likely actions, with the weights as they are.
+    """
+
+    slots: Sequence[int]
+    timestep: int
+    explore: bool
+
+
 class Exploring:
     """An exploration strategy at work in one runner.
 
@@ -344,10 +357,8 @@ class Exploring:
         self,
         observations: list[Any],
         noise: Array,
+        step: VectorStep,
         *,
-        slots: Sequence[int],
-        timestep: int,
-        explore: bool,
         where: Callable[[int], str],
     ) -> tuple[list[Any], list[Any]]:
         """One action per observation.
@@ -355,9 +366,7 @@ class Exploring:
         Args:
             observations: B elements of the observation space.
             noise: float64 [B, noise_width].
-            slots: whose observations these are.
-            timestep: see `Exploration.get_exploration_action`.
-            explore: False takes the most likely actions, with the weights as they are.
+            step: whose observations these are.
             where: says which observation a row is, for an error text.
 
         Returns:
@@ -370,74 +379,45 @@ class Exploring:
         """
         acting = self._acting
         batch = acting.encoded(observations, where)
-        if self._perturbed is not None and explore:
-            inputs = self._perturbed.forward(batch, slots)
+        if self._perturbed is not None and step.explore:
+            inputs = self._perturbed.forward(batch, step.slots)
         else:
-            inputs = acting.inputs(batch, explore=explore)
-        return self.chosen(
-            {ACTION_DIST_INPUTS: inputs}, noise, slots=slots, timestep=timestep, explore=explore
-        )
+            inputs = acting.inputs(batch, explore=step.explore)
+        return self.chosen({ACTION_DIST_INPUTS: inputs}, noise, step)
 
     def chosen(
-        self,
-        outputs: Mapping[str, Any],
-        noise: Array,
-        *,
-        slots: Sequence[int],
-        timestep: int,
-        explore: bool,
+        self, outputs: Mapping[str, Any], noise: Array, step: VectorStep
     ) -> tuple[list[Any], list[Any]]:
         """Actions from what the module gave; arguments and results as of `act`.
 
         Raises:
             ConfigError: see `act`.
         """
-        inputs, actions, rows, logp = self._choose(
-            outputs, noise, slots=slots, timestep=timestep, explore=explore
-        )
-        if not self.gives_logp:
-            return rows, list(inputs)
-        if logp is None:
-            logp = self.logp(inputs, actions, timestep=timestep, explore=explore)
-        return rows, list(zip(inputs, logp, strict=True))
+        inputs, _, rows, logp = self._choose(outputs, noise, step)
+        return rows, list(inputs) if logp is None else list(zip(inputs, logp, strict=True))
 
     def chosen_together(
-        self,
-        outputs: Mapping[str, Any],
-        noise: Array,
-        *,
-        slots: Sequence[int],
-        timestep: int,
-        explore: bool,
+        self, outputs: Mapping[str, Any], noise: Array, step: VectorStep
     ) -> tuple[Array, dict[str, Array]]:
         """Like `chosen`, as arrays: actions [B, …], and the outputs by name, [B, …] each.
 
         Raises:
             ConfigError: see `act`.
         """
-        inputs, actions, _, logp = self._choose(
-            outputs, noise, slots=slots, timestep=timestep, explore=explore
-        )
-        if not self.gives_logp:
-            return np.asarray(actions), {ACTION_DIST_INPUTS: inputs}
-        if logp is None:
-            logp = self.logp(inputs, actions, timestep=timestep, explore=explore)
-        return np.asarray(actions), {ACTION_DIST_INPUTS: inputs, ACTION_LOGP: np.asarray(logp)}
+        inputs, actions, _, logp = self._choose(outputs, noise, step)
+        given = {ACTION_DIST_INPUTS: inputs}
+        if logp is not None:
+            given[ACTION_LOGP] = np.asarray(logp)
+        return np.asarray(actions), given
 
     def _choose(
-        self,
-        outputs: Mapping[str, Any],
-        noise: Array,
-        *,
-        slots: Sequence[int],
-        timestep: int,
-        explore: bool,
+        self, outputs: Mapping[str, Any], noise: Array, step: VectorStep
     ) -> tuple[Array, Any, list[Any], Any]:
-        """Inputs, actions as the strategy gave them and one by one, log-likelihoods or None."""
-        acting, inputs = self._acting, outputs[ACTION_DIST_INPUTS]
+        """Inputs, actions as the strategy gave them and one by one, and, if `gives_logp`, logp."""
+        acting, inputs, slots = self._acting, outputs[ACTION_DIST_INPUTS], step.slots
         choice = ActionChoice(acting.distribution, inputs, noise, self.noise_kind, slots)
         actions, logp = self.strategy.get_exploration_action(
-            action_distribution=choice, timestep=timestep, explore=explore
+            action_distribution=choice, timestep=step.timestep, explore=step.explore
         )
         # Copies: a strategy or module of the user's may write into the same memory again.
         inputs, actions, logp = copied(inputs), copied(actions), copied(logp)
@@ -448,6 +428,10 @@ class Exploring:
                 f"and {None if logp is None else len(logp)} log-likelihoods for {len(slots)} env "
                 "slots. Return one row for each row of `action_distribution.inputs`."
             )
+        if not self.gives_logp:
+            return inputs, actions, rows, None
+        if logp is None:
+            logp = self.logp(inputs, actions, timestep=step.timestep, explore=step.explore)
         return inputs, actions, rows, logp
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int, explore: bool) -> Array:
@@ -562,14 +546,8 @@ class ActionSource:
         where = partial(self._where, active)
         if self.exploring is None or noise is None:
             return self.acting.act(observations, noise, where=where)
-        return self.exploring.act(
-            observations,
-            noise,
-            slots=[slot.index for slot in active],
-            timestep=timestep,
-            explore=explore,
-            where=where,
-        )
+        step = VectorStep([slot.index for slot in active], timestep, explore)
+        return self.exploring.act(observations, noise, step, where=where)
 
     def act_together(
         self,
@@ -610,9 +588,8 @@ class ActionSource:
         if rows is not None:
             batch, noise = {OBS: batch[OBS][rows]}, noise[rows]
         outputs = acting.outputs(batch, explore=explore)
-        actions, given = self.exploring.chosen_together(
-            outputs, noise, slots=chosen, timestep=timestep, explore=explore
-        )
+        step = VectorStep(chosen, timestep, explore)
+        actions, given = self.exploring.chosen_together(outputs, noise, step)
         if rows is None:
             return actions, given
         spread = {name: _in_rows(column, rows, count) for name, column in given.items()}

@@ -1,28 +1,55 @@
-"""What every env runner offers to its users.
+"""The life of an env runner: is made, is brought up to date, answers, ends.
 
-These are callbacks, functions given to `foreach_env_runner`, and custom evaluation functions.
+`answer` is pure: it depends on the runner's position, its weights and the request, on nothing else.
+A runner that dies is made again from the same values and gives the same answer.
+
+There are two kinds, for one agent (`single_agent_env_runner`) and for several
+(`multi_agent_env_runner`). Each makes its own envs, modules and player; neither knows the other.
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import gymnasium
+
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
+from checkpoints.arguments import argument_error, checked_methods, integer, takes
 from checkpoints.components import naming_component
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
-from trainer.env_runners.messages import EnvRunnerSpec
+from trainer.connectors import ConnectedLayer, ConnectorFactories
+from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
+from trainer.env_runners.messages import (
+    MAKING,
+    NOTHING,
+    ActivityNotes,
+    EnvRunnerSpec,
+    SampleReply,
+    SampleRequest,
+    SlotPosition,
+    Sync,
+    Weights,
+    share_out,
+)
+from trainer.env_runners.policy_mapping import PolicyMapping
+from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs import VectorEnv
+from trainer.envs.multi_agent_env import EnvAgents
+from trainer.envs.tasks import TaskInForce
 from trainer.errors import ConfigError, EnvError, FrozenConfigError
-from trainer.metrics import MetricsLogger
-from trainer.modules import ByModule, RLModule
+from trainer.metrics import EpisodeRecord, MetricsLogger
+from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
+from trainer.runtime.engine import Signals
 from trainer.runtime.restart_policy import RestartPolicy
-from trainer.types import Array, State
+from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
+from trainer.types import AgentId, Array, ModuleId, State
 
 # ---- config view
 #
@@ -74,155 +101,24 @@ class ConfigView(Mapping[str, Any]):
         return f"ConfigView({self._settings!r})"
 
 
-# ---- env runner
+class WithFixedSettings:
+    """Refuses attributes with the names of settings, once the object has a `config`."""
 
-_OWN = "env_runner"
-"""The component with what a runner remembers besides its parts."""
-
-
-# What every kind of runner offers; RLlib's name for it, which users' annotations have.
-class EnvRunner(Checkpointable, abc.ABC):
-    """Steps envs with a module's actions and hands out episodes.
-
-    Life: constructed with a spec and everything it is to be brought up to date with; `sample` again
-    and again, with new weights in between; `stop`.
-
-    Its state is its module, its callbacks, and what was logged and not reported yet. Where its envs
-    stand is no part of it: the main process keeps the positions of all slots (`env_runners` in the
-    checkpoint of an algorithm), because any runner may have to go on with them.
-
-    Attributes:
-        spec: what it was made from.
-        worker_index: 0 in the main process, 1 … n in processes.
-        config: the settings, read-only; `config.in_evaluation` tells evaluation from training.
-        env: its sub-envs (`env.envs`, `env.num_envs`).
-        module: its network; a `MultiRLModule` if there are several.
-        modules: its networks by id.
-        metrics: its logger; what is logged here comes out under `env_runners/` of the result.
-        weights_version: number of updates behind the weights that it acts with.
-    """
-
-    spec: EnvRunnerSpec
-    config: ConfigView
-    env: VectorEnv
-    module: RLModule
-    modules: ByModule[RLModule]
-    metrics: MetricsLogger
-    callbacks: CallbackChain
-    weights_version: int
+    config: Any
 
     def __setattr__(self, name: str, value: Any) -> None:
-        has_config = self.__dict__.get("config") is not None
-        if has_config and name not in self.__dict__.get("_no_settings", ()):
-            self._refuse_setting(name, value)
+        known = self.__dict__.get("_no_settings", ())
+        if self.__dict__.get("config") is not None and name not in known:
+            if name == "config" or name in self.config:
+                if not self._may_set(name):
+                    raise FrozenConfigError.of_attribute(self, name, value)
+            else:  # looked up once: some attributes are set in each round
+                self.__dict__.setdefault("_no_settings", set()).add(name)
         super().__setattr__(name, value)
 
-    def _refuse_setting(self, name: str, value: Any) -> None:
-        is_setting = name in self.config and name not in EnvRunner.__annotations__
-        if is_setting or name == "config":
-            raise FrozenConfigError.of_attribute(self, name, value)
-        # Looked up once: some attributes are set in each round.
-        self.__dict__.setdefault("_no_settings", set()).add(name)
-
-    @property
-    def worker_index(self) -> int:
-        """Number of this runner: 0 in the main process."""
-        return self.spec.worker_index
-
-    @property
-    def num_workers(self) -> int:
-        """Number of env runner processes of its group."""
-        return self.spec.num_workers
-
-    @property
-    def num_envs(self) -> int:
-        """Number of its sub-envs."""
-        return self.spec.num_envs
-
-    @abc.abstractmethod
-    def sample(
-        self,
-        *,
-        num_timesteps: int | None = None,
-        num_episodes: int | None = None,
-        explore: bool | None = None,
-        random_actions: bool = False,
-        force_reset: bool = False,
-    ) -> list[Any]:
-        """Plays and returns episodes; see `PlayingEnvRunner.sample`."""
-
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
-        """Module, metrics and callbacks."""
-        return [
-            ("rl_module", self.module),
-            ("metrics", self.metrics),
-            ("callbacks", self.callbacks),
-        ]
-
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The spec, which is no plain data: `from_checkpoint` wants it again."""
-        return (), {"spec": self.spec}
-
-    def _own_state(self) -> State:
-        return {_OWN: {"weights_version": self.weights_version}}
-
-    def check_state(self, state: State) -> None:
-        """See `Checkpointable`."""
-        super().check_state(state)
-        if _OWN in state:
-            with naming_component(_OWN):
-                check_shape(state[_OWN], fields({"weights_version": count}))
-
-    def set_state(self, state: State) -> None:
-        """See `Checkpointable`; weights hold until the next ones arrive from the learner."""
-        super().set_state(state)
-        if _OWN in state:
-            self.weights_version = int(state[_OWN]["weights_version"])
-
-    def get_weights(self) -> dict[str, Array]:
-        """Copies of the module's weights by name."""
-        return self.module.get_state()
-
-    def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Replaces the module's weights, until the next ones arrive from the learner."""
-        self.module.set_state(dict(weights))
-
-    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
-        """Calls `func(env)` with every sub-env; no results if the runner has no env."""
-        return self.env.foreach_env(func) if self.env is not None else []
-
-    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[Any]:
-        """Calls `func(env, context)` with every sub-env; no results if the runner has no env."""
-        return self.env.foreach_env_with_context(func) if self.env is not None else []
-
-    def make_env(self) -> None:
-        """Refused: RLlib's way to give a runner another env in the middle of a run.
-
-        Raises:
-            EnvError: always; says how a curriculum is written instead.
-        """
-        raise EnvError(
-            f"env_runner.make_env() was called in env runner {self.worker_index}: an env that is "
-            "made anew in one process would be gone when the process is replaced, and a "
-            "checkpoint would not know it. Give the env `set_task(task)` and `get_task()` "
-            "(`trainer.TaskSettableEnv`), which may build another env inside, and call "
-            "`algorithm.env_runner_group.set_task(task)` or give an `env_task_fn`: tasks are "
-            "saved, and set again wherever an env is made. See docs/curriculum.md."
-        )
-
-    def ping(self) -> str:
-        """Answers "pong"."""
-        return "pong"
-
-    def assert_healthy(self) -> None:
-        """Does nothing: a runner that exists is healthy.
-
-        It has its env and its module, or else its constructor would have raised.
-        """
-
-    @abc.abstractmethod
-    def stop(self) -> None:
-        """Closes the sub-envs. Idempotent."""
+    def _may_set(self, name: str) -> bool:
+        """Whether an attribute with the name of a setting is the object's own."""
+        raise NotImplementedError
 
 
 # ---- global worker
@@ -315,15 +211,11 @@ class DirectRunners:
         spec: of any of them.
         num_env_runners: processes, ≥ 0.
         policy: what to do about failures.
-        stall_limit_s: see `EnvRunnerGroup`.
-        start_limit_s: likewise.
     """
 
     spec: EnvRunnerSpec
     num_env_runners: int
     policy: RestartPolicy
-    stall_limit_s: float | None
-    start_limit_s: float | None
 
     @classmethod
     def of(cls, config: Any, rllib_arguments: Mapping[str, Any]) -> DirectRunners:
@@ -386,3 +278,480 @@ def _refuse_what_is_not_offered(arguments: Mapping[str, Any]) -> None:
             continue
         advice = _ADVICE.get(name, f"There are {', '.join(sorted(_NO_EFFECT | _ADVICE.keys()))}.")
         raise ConfigError(f"`{name}={value!r:.80}` is not offered for env runners. {advice}")
+
+
+# ---- env runner
+
+_OWN = "env_runner"
+"""The component with what a runner remembers besides its parts."""
+
+
+_LONG: Final = 256
+"""Env steps of a request that are worth sparing old objects."""
+_AS_IT_IS: Final = contextlib.nullcontext()
+
+
+def _is_long(request: SampleRequest) -> bool:
+    """Whether a request is for so many steps, or for episodes, which may have any number."""
+    steps = [None if slot.whole_episodes else slot.num_steps for slot in request.assignments]
+    return sum(_LONG if number is None else number for number in steps) >= _LONG
+
+
+@checked_methods()
+class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
+    """Steps its sub-envs side by side with its modules' actions, and hands out episodes.
+
+    Life: `__init__` (envs, modules, `sync`), then `synchronize` and `answer` in turn, `stop` at the
+    end.
+
+    Its state is its module, its callbacks, and what was logged and not reported yet. Where its envs
+    stand is no part of it: the main process keeps the positions of all slots (`env_runners` in the
+    checkpoint of an algorithm), because any runner may have to go on with them.
+
+    Attributes:
+        spec: what it was made from.
+        worker_index: 0 in the main process, 1 … n in processes.
+        config: the settings, read-only; `config.in_evaluation` tells evaluation from training.
+        env: its sub-envs (`env.envs`, `env.num_envs`).
+        module: its network; a `MultiRLModule` if there are several.
+        modules: its networks by id.
+        metrics: its logger; what is logged here comes out under `env_runners/` of the result.
+        weights_version: number of updates behind the weights that it acts with.
+        agents: all possible agents and their spaces; None where there is a single one.
+        mapping: with several agents: says which module acts for which.
+        has_played: whether it played since its positions were last taken.
+        first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
+    """
+
+    spec: EnvRunnerSpec
+    config: ConfigView
+    env: VectorEnv
+    module: RLModule
+    modules: ByModule[RLModule]
+    metrics: MetricsLogger
+    callbacks: CallbackChain
+    weights_version: int
+
+    agents: EnvAgents | None = None
+    mapping: PolicyMapping | None = None
+
+    def __init__(
+        self,
+        spec: EnvRunnerSpec | None = None,
+        *,
+        config: Any = None,
+        worker_index: int = 0,
+        num_workers: int | None = None,
+        sync: Sync | None = None,
+        is_recreated: bool = False,
+        signals: Signals | None = None,
+        **rllib_arguments: Any,
+    ) -> None:
+        """Makes envs and module and brings them to the given position.
+
+        Args:
+            spec: what to make; None makes what a config asks for.
+            config: an `AlgorithmConfig`, instead of a spec: for a runner of the user's own, which
+                lives in this process, apart from any algorithm.
+            worker_index: with a config: the number of the runner.
+            num_workers: with a config: the number of runners; None as configured.
+            sync: weights, positions and callback state to start from; None begins anew.
+            is_recreated: whether it replaces a runner that failed.
+            signals: shared with the main process: progress is shown there, and the end told.
+            rllib_arguments: further arguments of RLlib's, with a config.
+
+        Raises:
+            ConfigError: the config is wrong.
+            EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
+        """
+        if spec is None:
+            runners = DirectRunners.of(config, rllib_arguments)
+            spec = runners.at(worker_index, num_workers)
+        self.spec = spec
+        self.config = ConfigView({**spec.config, "worker_index": spec.worker_index})
+        self.metrics = MetricsLogger()
+        self.callbacks = CallbackChain(spec.callbacks, where=f"env runner {spec.worker_index}")
+        self._hears_samples = self.callbacks.listens_to(SAMPLE_EVENT)
+        self.weights_version = self._timestep = 0
+        self.has_played = False
+        self._signals = signals
+        self._lost: dict[int, int] = {}
+        self._made_metrics: Any = None
+        self._untold = () if sync is None else sync.new_modules
+        ActivityNotes(signals).doing(MAKING)
+        with at_work(self):
+            self._make_parts(is_recreated=is_recreated)
+            self.first_tasks = self._tasks()
+            if self._untold:  # what is logged of these belongs to the next answer
+                self._made_metrics = self.metrics.drain()
+            self._take_over(sync or Sync())
+        note_made(self)
+
+    def _may_set(self, name: str) -> bool:
+        return name != "config" and name in EnvRunner.__annotations__
+
+    @property
+    def worker_index(self) -> int:
+        """Number of this runner: 0 in the main process."""
+        return self.spec.worker_index
+
+    @property
+    def num_workers(self) -> int:
+        """Number of env runner processes of its group."""
+        return self.spec.num_workers
+
+    @property
+    def num_envs(self) -> int:
+        """Number of its sub-envs."""
+        return self.spec.num_envs
+
+    # ---- what each kind does its own way
+
+    _player: EpisodePlayer
+
+    @abc.abstractmethod
+    def _make_parts(self, *, is_recreated: bool) -> None:
+        """Makes envs, modules and player."""
+
+    @property
+    @abc.abstractmethod
+    def module_specs(self) -> ByModule[RLModuleSpec]:
+        """What its modules were made from, with the spaces of its envs filled in."""
+
+    @abc.abstractmethod
+    def connected(
+        self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
+    ) -> ConnectedLayer:
+        """A sub-env with new connector pieces beside it."""
+
+    @abc.abstractmethod
+    def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
+        """Goes on with these modules; those that are new are made anew."""
+
+    @abc.abstractmethod
+    def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
+        """Raises what is behind an error of an env, if its running episodes show it."""
+
+    @abc.abstractmethod
+    def _check_finite(self, episodes: list[Any]) -> None:
+        """Refuses numbers that cannot be learnt from.
+
+        Raises:
+            EnvContractError: an observation or a reward is NaN or infinite.
+        """
+
+    @property
+    def agent_ids(self) -> tuple[AgentId, ...] | None:
+        """All possible agents; None where there is a single one."""
+        return None if self.agents is None else self.agents.ids
+
+    # ---- being brought up to date
+
+    def synchronize(self, sync: Sync) -> None:
+        """Takes over what `sync` holds; running episodes are played again up to their positions.
+
+        New positions mean that whatever was played and logged after the last answer never happened.
+        """
+        if sync.positions is not None:
+            self._player.forget_unreported()
+            self._player.repair.take_report()
+            self._player.take_times()
+            self.metrics.drain()
+        with at_work(self):
+            self._take_over(sync)
+
+    def _take_over(self, sync: Sync) -> None:
+        if sync.table is not None:
+            self._take_table(sync.table, sync.new_modules)
+        if sync.weights is not None:
+            self.weights_version = sync.weights.version
+            self._take_weights(sync.weights)
+            self._timestep = sync.weights.timestep
+            if self.spec.in_evaluation:
+                self._begin_episodes_from(sync.weights.connectors)
+        if sync.normalization is not None:
+            self._player.normalize_with(sync.normalization)
+        self._player.evaluation = sync.evaluation
+        if sync.callbacks is not None:
+            self.callbacks.set_state(sync.callbacks)
+        for id_ in sync.new_modules:
+            self._tell_of_module(id_)
+        if sync.positions is not None:
+            for slot, position in zip(self._player.slots, sync.positions, strict=True):
+                if not self._player.put_back(slot, position):
+                    self._lost[slot.index] = position.num_steps
+            self._player.activity.doing(NOTHING)
+        if sync.tasks is not None:
+            for slot, change in zip(self._player.slots, sync.tasks, strict=True):
+                if change is not None:
+                    slot.set_task(change.task)
+
+    def _tell_of_module(self, module_id: ModuleId) -> None:
+        policy = self.modules[module_id]
+        self.callbacks.fire("on_create_policy", policy_id=module_id, policy=policy)
+
+    def _take_weights(self, weights: Weights) -> None:
+        for id_, own in weights.modules.items():
+            self.modules[id_].set_state(dict(own.state))
+            self._player.set_exploration(id_, own.exploration)
+
+    def _begin_episodes_from(self, connectors: State | None) -> None:
+        for slot in self._player.slots:
+            if slot.connected is not None:
+                slot.connected.begin_every_episode_from(connectors)
+
+    def _tasks(self) -> tuple[TaskInForce, ...] | None:
+        slots = self._player.slots
+        tasks = [slot.tasks.in_force[-1] for slot in slots if slot.tasks is not None]
+        return tuple(tasks) if len(tasks) == len(slots) else None
+
+    def notice_tasks(self) -> bool:
+        """Notes which tasks were set from outside; whether there were any."""
+        before = [slot.tasks and slot.tasks.in_force for slot in self._player.slots]
+        self._player.notice_tasks()
+        return any(
+            slot.tasks is not None and slot.tasks.in_force is not seen
+            for slot, seen in zip(self._player.slots, before, strict=True)
+        )
+
+    def take_made_metrics(self) -> Any:
+        """What was logged while the runner was made."""
+        made, self._made_metrics = self._made_metrics, None
+        return self.metrics.drain() if made is None else made
+
+    def take_lost(self) -> dict[int, int]:
+        """Sub-envs (index → steps) whose episode could not be put back, since last asked."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    # ---- sampling
+
+    def sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[Any]:
+        """Plays and returns episodes, finished ones and chunks of running ones.
+
+        With neither number, the configured fragment (or an episode per sub-env) is played; its
+        steps are counted as `multi_agent(count_steps_by=…)` says.
+
+        Args:
+            num_timesteps: exactly so many env steps over all sub-envs; running episodes go on.
+            num_episodes: exactly so many whole episodes: running ones are given up first, and the
+                first n that start count.
+            explore: draw actions; None means as configured.
+            random_actions: draw actions uniformly from the action space, without the module.
+            force_reset: give up running episodes first.
+
+        Raises:
+            ConfigError: both numbers are given, or one is negative.
+        """
+        if num_timesteps is not None and num_episodes is not None:
+            raise ConfigError(
+                f"sample(num_timesteps={num_timesteps}, num_episodes={num_episodes}): how much to "
+                "play is given twice. Give one of the two."
+            )
+        unit = "num_env_steps" if num_episodes is None else "num_episodes"
+        if num_timesteps is None and num_episodes is None:
+            if self.config.batch_mode == "complete_episodes":
+                num_episodes, unit = self.num_envs, "num_episodes"
+            else:
+                num_timesteps = self.config.rollout_fragment_length * self.num_envs
+                if self.agents is not None and self.config.count_steps_by == "agent_steps":
+                    unit = "num_agent_steps"
+        total = num_timesteps if num_episodes is None else num_episodes
+        if total is None or total < 0:
+            raise ConfigError(f"sample() was asked to play {total}; expected a number from 0 on.")
+        # Afterwards no episode runs, so that whatever is sampled next begins with a reset as well.
+        is_forced = force_reset or num_episodes is not None
+        assignments = tuple(
+            replace(slot, **dict[str, Any]({unit: share}))
+            for slot, share in zip(
+                self._player.own_assignments(), share_out(total, self.num_envs), strict=True
+            )
+        )
+        return self._play(
+            SampleRequest(assignments, explore, random_actions, is_forced, self._timestep)
+        )
+
+    def answer(self, request: SampleRequest) -> SampleReply:
+        """Plays what is asked and returns all that changed, for the main process to commit."""
+        if request.steps_per_chunk is None:
+            episodes = self._play(request)
+        else:
+            episodes = []
+            for chunk in chunks_until_told(request, num_envs=self.num_envs, signals=self._signals):
+                self._play(chunk)
+        player, lost, restarts = self._player, self.take_lost(), self._player.repair.take_report()
+        reply = SampleReply(
+            episodes=tuple(episodes) if request.returns_episodes else (),
+            records=tuple(player.finished.records),
+            numbers=tuple(player.finished.numbers),
+            metrics=self.metrics.drain(),
+            positions=self.take_positions(),
+            callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
+            num_env_steps=player.num_env_steps,
+            **player.steps_by_id(),
+            weights_version=self.weights_version,
+            table_version=self.spec.table.version,
+            mapping_fingerprint="" if self.mapping is None else self.mapping.fingerprint,
+            num_episodes_lost=len(lost) + restarts.num_episodes_lost,
+            num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
+            restarts=restarts,
+            times=player.take_times(),
+        )
+        player.forget_unreported()
+        return reply
+
+    def take_records(self) -> list[EpisodeRecord]:
+        """The episodes that ended since the last answer; they are left out of the next one."""
+        records = self._player.finished.records
+        self._player.forget_unreported()
+        return records
+
+    def get_metrics(self) -> dict[str, Any]:
+        """What was logged since it was last taken, and the statistics of episodes ended since then.
+
+        For functions given to `foreach_env_runner`, after `sample()`: the main process adds it up
+        with `algorithm.metrics.aggregate(list_of_these, key=("evaluation", "env_runners"))`. What
+        was logged is reported nowhere else; the episodes are, as usual.
+        """
+        for record in self._player.finished.take_new():
+            self.metrics.log_value("episode_return_mean", record.episode_return)
+            self.metrics.log_value("episode_len_mean", record.length)
+            self.metrics.log_value("num_episodes", 1, reduce="sum", clear_on_reduce=True)
+        return self.metrics.drain()
+
+    def take_positions(self) -> tuple[SlotPosition, ...]:
+        """Where the slots stand, in relation to the positions taken before."""
+        self.has_played = False
+        return tuple(slot.take_position() for slot in self._player.slots)
+
+    def _play(self, request: SampleRequest) -> list[Any]:
+        # One BLAS thread, also when users call `sample`: a check of large columns would wake
+        # others, which cost more than they compute.
+        with at_work(self), single_threaded_blas():
+            return self._play_at_work(request)
+
+    def _play_at_work(self, request: SampleRequest) -> list[Any]:
+        self.has_played = True
+        spec, player = self.spec, self._player
+        try:
+            with sparing_old_objects() if _is_long(request) else _AS_IT_IS:
+                episodes = player.play(request)
+        except Exception as error:
+            if spec.checks_env:
+                running = [slot.episode for slot in player.slots if slot.episode is not None]
+                self.explain(error, running)
+            raise
+        if spec.checks_env:
+            self._check_finite(episodes)
+        if self._hears_samples:
+            player.activity.doing(SAMPLE_EVENT)
+            with player.timing_callbacks():
+                fire_sample_end(
+                    self,
+                    episodes,
+                    slots=player.slots,
+                    note_rewrites=player.finished.note_rewrites,
+                    kind=player.episode_class,
+                    chunks_of=player.chunks_of,
+                )
+        player.notice_tasks()
+        return episodes
+
+    # ---- what users ask for
+
+    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+        """Module, metrics and callbacks."""
+        return [
+            ("rl_module", self.module),
+            ("metrics", self.metrics),
+            ("callbacks", self.callbacks),
+        ]
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The spec, which is no plain data: `from_checkpoint` wants it again."""
+        return (), {"spec": self.spec}
+
+    def _own_state(self) -> State:
+        return {_OWN: {"weights_version": self.weights_version}}
+
+    def check_state(self, state: State) -> None:
+        """See `Checkpointable`."""
+        super().check_state(state)
+        if _OWN in state:
+            with naming_component(_OWN):
+                check_shape(state[_OWN], fields({"weights_version": count}))
+
+    def set_state(self, state: State) -> None:
+        """See `Checkpointable`; weights hold until the next ones arrive from the learner."""
+        super().set_state(state)
+        if _OWN in state:
+            self.weights_version = int(state[_OWN]["weights_version"])
+
+    def get_weights(self) -> dict[str, Array]:
+        """Copies of the module's weights by name."""
+        return self.module.get_state()
+
+    def set_weights(self, weights: Mapping[str, Array]) -> None:
+        """Replaces the module's weights, until the next ones arrive from the learner."""
+        self.module.set_state(dict(weights))
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """Calls `func(env)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env(func) if self.env is not None else []
+
+    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[Any]:
+        """Calls `func(env, context)` with every sub-env; no results if the runner has no env."""
+        return self.env.foreach_env_with_context(func) if self.env is not None else []
+
+    def make_env(self) -> None:
+        """Refused: RLlib's way to give a runner another env in the middle of a run.
+
+        Raises:
+            EnvError: always; says how a curriculum is written instead.
+        """
+        raise EnvError(
+            f"env_runner.make_env() was called in env runner {self.worker_index}: an env that is "
+            "made anew in one process would be gone when the process is replaced, and a "
+            "checkpoint would not know it. Give the env `set_task(task)` and `get_task()` "
+            "(`trainer.TaskSettableEnv`), which may build another env inside, and call "
+            "`algorithm.env_runner_group.set_task(task)` or give an `env_task_fn`: tasks are "
+            "saved, and set again wherever an env is made. See docs/curriculum.md."
+        )
+
+    def ping(self) -> str:
+        """Answers "pong"."""
+        return "pong"
+
+    def assert_healthy(self) -> None:
+        """Does nothing: a runner that exists is healthy.
+
+        It has its env and its module, or else its constructor would have raised.
+        """
+
+    # ---- telling, ending
+
+    @takes(env_index=integer(-(2**31), 2**31))
+    def env_seed(self, env_index: int) -> int | None:
+        """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
+        slots = self._player.slots
+        if not -len(slots) <= env_index < len(slots):
+            expected = f"the index of a sub-env, below {len(slots)}"
+            raise argument_error("env_seed()", "env_index", env_index, expected)
+        return slots[env_index].env_seed
+
+    def failure_context(self) -> dict[str, Any]:
+        """Where an error happened: what a user needs to play that episode again."""
+        return {"env runner": self.worker_index, **self._player.failure_context()}
+
+    def stop(self) -> None:
+        """Closes the sub-envs. Idempotent."""
+        note_stopped(self)
+        self.env.close()

@@ -24,7 +24,7 @@ from checkpoints.trees import same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
-from trainer.envs.env_checks import check_reset_form, check_step_form
+from trainer.envs.env_checks import check_reset, check_step
 from trainer.envs.tasks import TaskInForce, followed_by, task_layer
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTIONS
@@ -861,7 +861,7 @@ def blame_step(error: BaseException, answer: Any, slot: EnvSlot, *, name: str) -
     is_recorded = isinstance(answer, tuple) and len(answer) == 5
     step = slot.num_steps_played + (0 if is_recorded else 1)
     try:
-        check_step_form(answer, name=name, when=_when(slot, step=step))
+        check_step(answer, name=name, when=_when(slot, step=step))
     except EnvContractError as breach:
         raise breach from error
 
@@ -874,7 +874,7 @@ def parts_of_reset(answer: Any, slot: EnvSlot, *, name: str) -> tuple[Any, Any]:
     """
     # By type: an observation of two numbers could be taken apart as well.
     if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
-        check_reset_form(answer, name=name, when=_when(slot, step=0))
+        check_reset(answer, name=name, when=_when(slot, step=0))
     observation, infos = answer
     return observation, infos
 

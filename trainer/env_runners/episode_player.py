@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import gymnasium
 
@@ -36,7 +36,8 @@ from trainer.env_runners.messages import (
     share_out,
 )
 from trainer.env_runners.sub_env_repair import SubEnvRepair
-from trainer.env_runners.trajectories import TRAJECTORY_EVENT
+from trainer.env_runners.trajectories import TRAJECTORY_EVENT, note_rewrites_of, rewards_of
+from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule
 from trainer.runtime.engine import Signals
@@ -311,7 +312,10 @@ class EpisodePlayer(abc.ABC):
         activity: what it is doing.
         finished: what remains of the finished episodes.
         evaluation: evaluation runners: the stream of randomness of the slots' own episodes.
+        episode_class: of the episodes that it hands out.
     """
+
+    episode_class: ClassVar[type] = SingleAgentEpisode
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots.
@@ -402,8 +406,8 @@ class EpisodePlayer(abc.ABC):
     def _record_of(self, episode: Any) -> EpisodeRecord:
         """What remains of an episode that has ended."""
 
-    def _chunks_of_agents(self, episode: Any) -> Sequence[Any]:
-        """The chunks of a running episode that hold rewards; of one agent it is that itself."""
+    def chunks_of(self, episode: Any) -> Sequence[Any]:
+        """The chunks of an episode that hold rewards; of one agent it is that itself."""
         return [episode]
 
     # ---- between two requests
@@ -528,10 +532,7 @@ class EpisodePlayer(abc.ABC):
     # ---- between two steps
 
     def _after_step(
-        self,
-        active: list[EnvSlot],
-        waiting: deque[Assignment],
-        samples: list[list[Any]],
+        self, active: list[EnvSlot], waiting: deque[Assignment], samples: list[list[Any]]
     ) -> list[EnvSlot]:
         """Fires a step's events, ends and starts episodes; returns the slots that play on."""
         still_active = []
@@ -611,11 +612,9 @@ class EpisodePlayer(abc.ABC):
             rewrite.write_to(episode)
         if self._keeps_chunks:
             self.actions.add_logp([episode])
-            paid = [(one, one.rewards_list().copy()) for one in self._chunks_of_agents(episode)]
+            paid = rewards_of(self.chunks_of(episode))
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
-            for chunk, before in paid:
-                if chunk.rewards_list() != before:
-                    chunk.note_rewrite(before)
+            note_rewrites_of(self.chunks_of(episode), paid)
         # Made after the events, so that what they store in the episode is reported, and before
         # `on_sample_end`, so that rewards rewritten there do not change the reported return.
         record = self._record_of(episode)

@@ -1,6 +1,6 @@
 """The env runner for envs of several agents: its modules, which agents they serve, its answers.
 
-It lives as a runner for one agent does (`PlayingEnvRunner`), and plays with another player. The
+It lives as a runner for one agent does (`EnvRunner`), and plays with another player. The
 bootstrap of a runner makes one or the other, once, as the env asks for it.
 """
 
@@ -14,11 +14,10 @@ import gymnasium
 
 from checkpoints.arguments import checked_methods
 from trainer.connectors import ConnectedLayer, ConnectorFactories
+from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_player import MultiAgentPlayer
-from trainer.env_runners.multi_agent_trajectories import fire_joint_sample_end
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.env_runners.sub_env_repair import MadeEnv, make_vector_env
 from trainer.envs.env_factory import MultiAgentVectorEnv
@@ -37,7 +36,7 @@ from trainer.types import ModuleId
 
 
 @checked_methods()
-class MultiAgentEnvRunner(PlayingEnvRunner):
+class MultiAgentEnvRunner(EnvRunner):
     """Steps its sub-envs side by side and hands out episodes of several agents.
 
     Attributes:
@@ -60,7 +59,7 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
         Args:
             spec: what to make; None makes what a config asks for.
             first_env: the first sub-env, if it was made already.
-            rest: see `PlayingEnvRunner`.
+            rest: see `EnvRunner`.
 
         Raises:
             ConfigError: the config is wrong, or asks for what is not offered with several agents.
@@ -94,7 +93,7 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
     def connected(
         self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
     ) -> ConnectedLayer:
-        """See `PlayingEnvRunner`: each agent has pieces of its own."""
+        """See `EnvRunner`: each agent has pieces of its own."""
         agents = EnvAgents.of(env, name=self.spec.env_factory.name)
         spaces = {
             agent: (agents.observation_spaces[agent], agents.action_spaces[agent])
@@ -138,8 +137,3 @@ class MultiAgentEnvRunner(PlayingEnvRunner):
 
     def _check_finite(self, episodes: list[Any]) -> None:
         check_agents_finite(episodes, name=self.spec.env_factory.name)
-
-    def _fire_sample_end(self, episodes: list[Any]) -> None:
-        player = self._player
-        note_rewrites = player.finished.note_rewrites
-        fire_joint_sample_end(self, episodes, slots=player.slots, note_rewrites=note_rewrites)

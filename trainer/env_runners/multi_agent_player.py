@@ -555,6 +555,7 @@ class MultiAgentPlayer(EpisodePlayer):
         agent_counts: what happened to agents, `AGENT_COUNTS`, since it was last reported.
     """
 
+    episode_class = MultiAgentEpisode
     actions: JointActions
     slots: Any
     _trajectories: JointTrajectories | None
@@ -636,8 +637,9 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_module_steps.clear()
         self.agent_counts.clear()
 
-    def _chunks_of_agents(self, episode: Any) -> Sequence[Any]:
-        return list(chunks_of([episode]))
+    def chunks_of(self, episode: Any) -> Sequence[Any]:
+        """See `EpisodePlayer`: those of its agents."""
+        return chunks_of([episode])
 
     def _go_on(self, slot: EnvSlot, episode: Any) -> None:
         episode.note_player(self._runner, slot.index)  # another one after a restore

@@ -20,13 +20,10 @@ from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.messages import RunnerParts
 from trainer.env_runners.trajectories import (
     ENV_T,
-    SAMPLE_EVENT,
     TRAJECTORY_EVENT,
     ModuleTrajectories,
     Rewrite,
     ShownChunk,
-    check_kinds,
-    check_samples,
     trajectory_emitter,
 )
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -177,55 +174,3 @@ def _columns(episode: MultiAgentEpisode, agent: AgentId) -> dict[str, Any]:
         AGENT_INDEX: np.full(len(env_t), rank, np.int64),
         EPISODE_IDS: np.array([episode.id_] * len(env_t)),
     }
-
-
-# ---- samples
-
-
-def fire_joint_sample_end(
-    runner: RunnerParts,
-    samples: list[Any],
-    *,
-    slots: Sequence[Any],
-    note_rewrites: Callable[[Mapping[str, Any]], None],
-) -> None:
-    """Fires `on_sample_end`; where it rewrote rewards, returns stay those of the env.
-
-    Args:
-        runner: who has played.
-        samples: what it hands out; changed by callbacks.
-        slots: what runs on remembers that its earlier chunks were rewritten.
-        note_rewrites: told of the rewritten episodes by id, for the records of those that ended.
-
-    Raises:
-        CallbackError: a callback raised, or left episodes whose columns do not fit together.
-    """
-    emit = runner.callbacks.emitter(SAMPLE_EVENT)
-    if emit is None:
-        return
-    paid = {chunk.id_: chunk.rewards_list().copy() for chunk in chunks_of(samples)}
-    outputs = {chunk.id_: tuple(chunk.extra_model_outputs) for chunk in chunks_of(samples)}
-    arguments = {"env_runner": runner, "metrics_logger": runner.metrics, "samples": samples}
-    emit(**arguments)
-    try:
-        check_kinds(samples, MultiAgentEpisode)
-        check_samples(chunks_of(samples), outputs)
-    except EpisodeError as error:
-        raise runner.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
-    rewritten = {episode.id_: episode for episode in samples if _note_rewrites(episode, paid)}
-    for slot in slots:
-        if slot.episode is not None and slot.episode.id_ in rewritten:
-            slot.follow(rewritten[slot.episode.id_])
-    if rewritten:
-        note_rewrites(rewritten)
-
-
-def _note_rewrites(episode: MultiAgentEpisode, paid: Mapping[str, list[float]]) -> bool:
-    """Notes which rewards are others than those that were paid; whether there are any."""
-    is_rewritten = False
-    for chunk in chunks_of([episode]):
-        before = paid.get(chunk.id_)
-        if before is not None and chunk.rewards_list() != before:
-            chunk.note_rewrite(before)
-            is_rewritten = True
-    return is_rewritten

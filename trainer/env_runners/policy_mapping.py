@@ -13,12 +13,11 @@ same answer.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import inspect
 import logging
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,7 @@ from trainer.agent_ids import listed
 from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError
 from trainer.modules import Matchups
-from trainer.seeding import Role, agent_position, position_rng
+from trainer.seeding import GlobalGenerators, Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId
 
 _LOGGER = logging.getLogger(__name__)
@@ -226,7 +225,10 @@ class PolicyMapping:
         given = {"episode": episode, "rng": rng, "worker": None, "env_runner": None}
         named: dict[str, Any] = {name: value for name, value in given.items() if name in names}
         try:
-            with _global_generators_from(rng.integers(2**32, size=2)):
+            with GlobalGenerators():
+                of_python, of_numpy = rng.integers(2**32, size=2)
+                random.seed(int(of_python))
+                np.random.seed(int(of_numpy))  # noqa: NPY002 - the global one
                 return self._given(*agent, **named)
         except Exception as error:
             whom = f"agent {agent[0]!r}" if agent else "all agents"
@@ -299,16 +301,3 @@ def _refuse_hash(function: Any) -> None:
             "agents would be served by other modules after a restart. Write `episode.number % 2` "
             "instead of `hash(episode.id_) % 2`."
         )
-
-
-@contextlib.contextmanager
-def _global_generators_from(seeds: Any) -> Iterator[None]:
-    """In the block, the global generators stand where these seeds say; afterwards as before."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
-    random.seed(int(seeds[0]))
-    np.random.seed(int(seeds[1]))  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from trainer.connectors import PreviousSteps
-from trainer.env_runners.acting import Acting, ActionSource, ValuingActing, Where
+from trainer.env_runners.acting import (
+    Acting,
+    ActionSource,
+    ValuingActing,
+    VectorStep,
+    Where,
+)
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.episodes import SingleAgentEpisode
@@ -78,13 +84,8 @@ class RememberingSource(ActionSource):
         """Actions, and what they come from, of a forward pass."""
         if self.exploring is None:
             return self.acting.chosen(outputs, noise if self._explore else None)
-        return self.exploring.chosen(
-            outputs,
-            noise,
-            slots=[slot.index for slot in active],
-            timestep=self._timestep,
-            explore=self._explore,
-        )
+        step = VectorStep([slot.index for slot in active], self._timestep, self._explore)
+        return self.exploring.chosen(outputs, noise, step)
 
 
 def _episode_of(slot: EnvSlot) -> SingleAgentEpisode:

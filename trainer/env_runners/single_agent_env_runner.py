@@ -10,10 +10,9 @@ import gymnasium
 
 from checkpoints.arguments import checked_methods
 from trainer.connectors import ConnectedLayer, ConnectorFactories
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
+from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_native_vector_env, make_vector_env
-from trainer.env_runners.trajectories import fire_sample_end
 from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs.env_checks import check_action_space, check_finite, check_spaces, explain_failure
 from trainer.envs.env_factory import VectorEnv
@@ -24,8 +23,8 @@ from trainer.types import ModuleId
 
 
 @checked_methods()
-class SingleAgentEnvRunner(PlayingEnvRunner):
-    """Steps its sub-envs of one agent each side by side; see `PlayingEnvRunner`.
+class SingleAgentEnvRunner(EnvRunner):
+    """Steps its sub-envs of one agent each side by side; see `EnvRunner`.
 
     Attributes:
         module_id: the id of its module.
@@ -84,17 +83,12 @@ class SingleAgentEnvRunner(PlayingEnvRunner):
     def connected(
         self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
     ) -> ConnectedLayer:
-        """See `PlayingEnvRunner`."""
+        """See `EnvRunner`."""
         return connectors.connected(env)
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:
-        """See `PlayingEnvRunner`: an observation or a reward that is not finite, say."""
+        """See `EnvRunner`: an observation or a reward that is not finite, say."""
         explain_failure(episodes, error, name=self.spec.env_factory.name)
 
     def _check_finite(self, episodes: list[Any]) -> None:
         check_finite(episodes, name=self.spec.env_factory.name)
-
-    def _fire_sample_end(self, episodes: list[Any]) -> None:
-        player = self._player
-        note_rewrites = player.finished.note_rewrites
-        fire_sample_end(self, episodes, slots=player.slots, note_rewrites=note_rewrites)

@@ -12,8 +12,9 @@ with what the env really showed. Nothing here fires an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import gymnasium
@@ -22,7 +23,6 @@ from gymnasium import spaces
 
 from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
-from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import RunnerParts, TrajectoryPostprocessing
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import (
@@ -123,16 +123,16 @@ def trajectory_columns(
         codes: of the observations, if they are to be shown as such.
     """
     steps = len(episode)
-    observations = _batch(episode.get_observations(), OBS)
+    observations = nested.batch_copy(episode.get_observations(), name=OBS)
     if codes is not None:
         observations = codes.encode(observations)
     ends = np.zeros((2, steps), np.bool_)
     ends[:, -1] = episode.is_terminated, episode.is_truncated
     batch = SampleBatch(
         {
-            OBS: _copied(nested.take(observations, slice(0, steps))),
-            NEW_OBS: _copied(nested.take(observations, slice(1, steps + 1))),
-            ACTIONS: _batch(episode.get_actions(), ACTIONS),
+            OBS: nested.batch_copy(nested.take(observations, slice(0, steps)), name=OBS),
+            NEW_OBS: nested.batch_copy(nested.take(observations, slice(1, steps + 1)), name=OBS),
+            ACTIONS: nested.batch_copy(episode.get_actions(), name=ACTIONS),
             REWARDS: np.array(episode.get_rewards(), np.float64),
             TERMINATEDS: ends[0],
             TRUNCATEDS: ends[1],
@@ -144,7 +144,7 @@ def trajectory_columns(
         }
     )
     for name, items in episode.get_extra_model_outputs().items():
-        batch[name] = _batch(items, name)
+        batch[name] = nested.batch_copy(items, name=name)
     if ACTION_DIST_INPUTS in batch:
         if ACTION_LOGP not in batch:  # exploration strategies bring their own
             batch[ACTION_LOGP] = logp(batch[ACTION_DIST_INPUTS], batch[ACTIONS])
@@ -333,14 +333,6 @@ def _changed_rows(rows: Array, before: Array) -> Array:
     return changed
 
 
-def _batch(items: Any, name: str) -> Any:
-    return nested.stack(items, name=name) if isinstance(items, list) else _copied(items)
-
-
-def _copied(batch: Any) -> Any:
-    return nested.map_leaves(np.array, batch)
-
-
 def _objects(items: list[dict[str, Any]]) -> Array:
     """An array of objects: `np.array` would look into the dicts' own structure."""
     column = np.empty(len(items), object)
@@ -525,13 +517,12 @@ def check_samples(samples: Sequence[Any], outputs_before: Mapping[str, Collectio
     """Checks what `on_sample_end` left in the list of episodes.
 
     Args:
-        samples: the list that callbacks were given.
+        samples: episodes of single agents.
         outputs_before: the names of each episode's `extra_model_outputs`, by the episode's id.
 
     Raises:
-        EpisodeError: something is no episode, or columns of one do not fit together any more.
+        EpisodeError: columns of an episode do not fit together any more.
     """
-    check_kinds(samples, SingleAgentEpisode)
     for episode in samples:
         _check_columns(episode)
         removed = set(outputs_before.get(episode.id_, ())) - episode.extra_model_outputs.keys()
@@ -595,10 +586,12 @@ SAMPLE_EVENT: Final = "on_sample_end"
 
 def fire_sample_end(
     runner: RunnerParts,
-    samples: list[SingleAgentEpisode],
+    samples: list[Any],
     *,
-    slots: Sequence[EnvSlot],
+    slots: Sequence[Any],
     note_rewrites: Callable[[Mapping[str, Any]], None],
+    kind: type,
+    chunks_of: Callable[[Any], Sequence[SingleAgentEpisode]],
 ) -> None:
     """Fires the event; where it rewrote rewards, returns stay those of the env.
 
@@ -607,6 +600,8 @@ def fire_sample_end(
         samples: what it hands out; changed by callbacks.
         slots: what runs on remembers that its earlier chunks were rewritten.
         note_rewrites: told of the rewritten episodes by id, for the records of those that ended.
+        kind: of the samples.
+        chunks_of: gives the chunks of single agents that one of them is made of.
 
     Raises:
         CallbackError: a callback raised, or left episodes whose columns do not fit together.
@@ -615,22 +610,37 @@ def fire_sample_end(
     if emit is None:
         return
     # By id, which no two of them share: callbacks may put others in their place.
-    paid = {episode.id_: episode.rewards_list().copy() for episode in samples}
-    outputs = {episode.id_: tuple(episode.extra_model_outputs) for episode in samples}
+    chunks = list(chain.from_iterable(map(chunks_of, samples)))
+    paid = rewards_of(chunks)
+    outputs = {chunk.id_: tuple(chunk.extra_model_outputs) for chunk in chunks}
     arguments = {"env_runner": runner, "metrics_logger": runner.metrics, "samples": samples}
     emit(**arguments)
     try:
-        check_samples(samples, outputs)
+        check_kinds(samples, kind)
+        check_samples(list(chain.from_iterable(map(chunks_of, samples))), outputs)
     except EpisodeError as error:
         raise runner.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
-    rewritten: dict[str, SingleAgentEpisode] = {}
-    for episode in samples:
-        before = paid.get(episode.id_)
-        if before is not None and episode.rewards_list() != before:
-            episode.note_rewrite(before)
-            rewritten[episode.id_] = episode
+    rewritten = {
+        episode.id_: episode for episode in samples if note_rewrites_of(chunks_of(episode), paid)
+    }
     for slot in slots:
         if slot.episode is not None and slot.episode.id_ in rewritten:
             slot.follow(rewritten[slot.episode.id_])
     if rewritten:
         note_rewrites(rewritten)
+
+
+def rewards_of(chunks: Iterable[SingleAgentEpisode]) -> dict[str, list[float]]:
+    """The rewards of chunks by the chunks' ids: copies, for `note_rewrites_of`."""
+    return {chunk.id_: chunk.rewards_list().copy() for chunk in chunks}
+
+
+def note_rewrites_of(chunks: Sequence[SingleAgentEpisode], paid: Mapping[str, list[float]]) -> bool:
+    """Notes which rewards are others than those that were paid; whether there are any."""
+    is_rewritten = False
+    for chunk in chunks:
+        before = paid.get(chunk.id_)
+        if before is not None and chunk.rewards_list() != before:
+            chunk.note_rewrite(before)
+            is_rewritten = True
+    return is_rewritten

@@ -152,10 +152,7 @@ class VectorPlayer(SingleAgentPlayer):
         return self._joined(active) if len(slots) > 1 or len(self.slots) == 1 else active
 
     def _after_step(
-        self,
-        active: list[EnvSlot],
-        waiting: deque[Assignment],
-        samples: list[list[Any]],
+        self, active: list[EnvSlot], waiting: deque[Assignment], samples: list[list[Any]]
     ) -> list[EnvSlot]:
         if self._listens_to_steps or self._is_complete:
             return self._joined(super()._after_step(active, waiting, samples))

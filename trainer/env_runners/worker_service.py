@@ -11,7 +11,7 @@ import numpy as np
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from trainer.env_runners.env_runner import at_work
+from trainer.env_runners.env_runner import EnvRunner, at_work
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
     RunnerReport,
@@ -21,7 +21,6 @@ from trainer.env_runners.messages import (
     Sync,
 )
 from trainer.env_runners.multi_agent_env_runner import MultiAgentEnvRunner
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.single_agent_env_runner import SingleAgentEnvRunner
 from trainer.envs import (
     packed_registrations,
@@ -101,7 +100,7 @@ class RunnerBootstrap:
         random.seed(int(rng.integers(2**63)))
         np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002 - it is the one that others use
 
-    def make_runner(self, signals: Signals | None = None) -> PlayingEnvRunner:
+    def make_runner(self, signals: Signals | None = None) -> EnvRunner:
         """Makes the runner, in this process: of the kind that its env asks for."""
         how: dict[str, Any] = {
             "sync": self.sync,
@@ -145,7 +144,7 @@ class ApplyReply:
 class RunnerHandler:
     """Answers the calls that arrive at a worker process."""
 
-    def __init__(self, runner: PlayingEnvRunner) -> None:
+    def __init__(self, runner: EnvRunner) -> None:
         self._runner = runner
 
     def report(self) -> RunnerReport:
@@ -173,7 +172,7 @@ class RunnerHandler:
         self._runner.stop()
 
 
-def report_of(runner: PlayingEnvRunner) -> RunnerReport:
+def report_of(runner: EnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
         module_specs=runner.module_specs,
@@ -190,7 +189,7 @@ def report_of(runner: PlayingEnvRunner) -> RunnerReport:
 
 
 def apply_to_runner(
-    runner: PlayingEnvRunner,
+    runner: EnvRunner,
     sync: Sync,
     function: Callable[..., Any] | str,
     arguments: dict[str, Any],
@@ -217,7 +216,7 @@ def apply_to_runner(
     )
 
 
-def _method_of(runner: PlayingEnvRunner, name: str) -> Callable[..., Any]:
+def _method_of(runner: EnvRunner, name: str) -> Callable[..., Any]:
     method = getattr(runner, name, None)
     if not callable(method):
         raise ConfigError(

@@ -14,37 +14,7 @@ from trainer.envs.env_state import EnvState, StatefulEnv, silent_wrappers, why_n
 from trainer.envs.multi_agent_checks import AnswerChecks, check_agents_finite
 from trainer.envs.multi_agent_env import (
     EnvAgents,
-    GroupedAgents,
     MultiAgentEnv,
-    MultiAgentWrapper,
 )
 from trainer.envs.multi_agent_wrappers import AgentIndicator, CommonReward, PadObservations
 from trainer.envs.pettingzoo_envs import ParallelPettingZooEnv, PettingZooEnv, as_multi_agent_env
-
-__all__ = [
-    "AgentIndicator",
-    "AnswerChecks",
-    "CommonReward",
-    "CopiedAgents",
-    "EnvAgents",
-    "EnvContext",
-    "EnvFactory",
-    "EnvState",
-    "GroupedAgents",
-    "MultiAgentEnv",
-    "MultiAgentWrapper",
-    "PadObservations",
-    "ParallelPettingZooEnv",
-    "PettingZooEnv",
-    "StatefulEnv",
-    "VectorEnv",
-    "as_multi_agent_env",
-    "check_agents_finite",
-    "make_env_factory",
-    "make_multi_agent",
-    "packed_registrations",
-    "register_env",
-    "silent_wrappers",
-    "take_over_registrations",
-    "why_no_env_state",
-]

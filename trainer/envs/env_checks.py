@@ -76,54 +76,38 @@ def check_reset_signature(env: gymnasium.Env[Any, Any], *, name: str) -> None:
         )
 
 
-def check_reset(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
+def check_reset(
+    answer: Any, space: gymnasium.Space[Any] | None = None, *, name: str, when: str = ""
+) -> None:
     """Checks what `reset` returned: (observation, info).
-
-    Raises:
-        EnvContractError: it is something else, or the observation is outside the observation space.
-    """
-    check_reset_form(answer, name=name)
-    _check_observation(answer[0], space, where=f"reset() of env {name!r}")
-
-
-def check_reset_form(answer: Any, *, name: str, when: str = "") -> None:
-    """Checks that `reset` returned a tuple of an observation and an info dict.
 
     Args:
         answer: what it returned.
+        space: of observations; None does not look at the observation.
         name: of the env, for the message.
         when: which of its calls it was, for the message; begins with a blank.
 
     Raises:
-        EnvContractError: it is something else.
+        EnvContractError: it is something else, or the observation is outside the observation space.
     """
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
         raise EnvContractError(
             f"reset() of env {name!r} returned {described_answer(answer)}{when}; "
             "expected the tuple (observation, info dict)."
         )
+    if space is not None:
+        _check_observation(answer[0], space, where=f"reset() of env {name!r}")
 
 
-def check_step(answer: Any, space: gymnasium.Space[Any], *, name: str) -> None:
+def check_step(
+    answer: Any, space: gymnasium.Space[Any] | None = None, *, name: str, when: str = ""
+) -> None:
     """Checks what `step` returned: (observation, reward, terminated, truncated, info).
+
+    Its arguments are those of `check_reset`.
 
     Raises:
         EnvContractError: it is something else, or the observation is outside the observation space.
-    """
-    check_step_form(answer, name=name)
-    _check_observation(answer[0], space, where=f"step() of env {name!r}")
-
-
-def check_step_form(answer: Any, *, name: str, when: str = "") -> None:
-    """Checks that `step` returned a tuple of five with a reward, two flags and an info dict.
-
-    Args:
-        answer: what it returned.
-        name: of the env, for the message.
-        when: which of its calls it was, for the message; begins with a blank.
-
-    Raises:
-        EnvContractError: it is something else.
     """
     if not (isinstance(answer, tuple) and len(answer) == 5):
         hint = (
@@ -148,6 +132,8 @@ def check_step_form(answer: Any, *, name: str, when: str = "") -> None:
         raise EnvContractError(
             f"step() of env {name!r} returned the info {info!r}{when}; expected a dict."
         )
+    if space is not None:
+        _check_observation(answer[0], space, where=f"step() of env {name!r}")
 
 
 def check_action_space(given: gymnasium.Space[Any], env: Any, *, name: str) -> None:

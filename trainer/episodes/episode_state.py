@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -103,12 +103,94 @@ EPISODE_STATE: Final = shapes.fields(
 """What a state looks like; whether its columns fit together is seen when an episode is made."""
 
 
+EpisodeT = TypeVar("EpisodeT", bound="Episode")
+
+
 @checked_methods()
 class Episode:
-    """What episodes of one agent and of several have in common: data of users, and who plays."""
+    """What episodes of one agent and of several have in common: data of users, who plays, parts.
+
+    Attributes:
+        id_: the same for all chunks of an episode.
+        custom_data: free for users. A cut leaves a deep copy in the finished chunk.
+        user_data: free for users, never copied; may hold objects that cannot be copied. A cut moves
+            it on.
+        custom_metrics: {name: number}, reported when the episode ends. A cut moves it on.
+        hist_data: {name: list of numbers}, reported when the episode ends. A cut moves it on.
+        media: {name: anything}. A cut moves it on.
+        temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
+        stopwatch: the time played; its clock can be replaced in tests.
+        task: what the env was to do when the first step was made; None for envs without tasks.
+        env_id: the index of the sub-env that is played, or None.
+    """
 
     env_id: int | None = None
     _player: weakref.ref[Any] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode has ended (terminated or truncated)."""
+        raise NotImplementedError
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the episode has begun."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return True  # an episode without steps is an episode, too
+
+    def env_steps(self) -> int:
+        """The number of env steps of this chunk, without look-back."""
+        return len(self)
+
+    # Parts.
+
+    def _steps_of(self, slice_: slice) -> tuple[int, int]:
+        """The first step of a part of this chunk, and the one behind its last."""
+        if slice_.step not in (None, 1):
+            raise EpisodeError(
+                f"An episode cannot be sliced with step {slice_.step}. Its steps must follow each "
+                "other, as each observation belongs to two of them. Slice with step 1."
+            )
+        start, stop, _ = slice_.indices(len(self))
+        return start, max(start, stop)
+
+    def slice(self: EpisodeT, slice_: slice) -> EpisodeT:
+        """A part of this chunk."""
+        raise NotImplementedError
+
+    def __getitem__(self: EpisodeT, item: Any) -> EpisodeT:
+        if isinstance(item, slice):
+            return self.slice(item)
+        raise NotImplementedError(
+            f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
+            f"one form. Use the getters, such as `get_observations({item!r})`."
+        )
+
+    def _data_that_stays(self) -> dict[Any, Any]:
+        """The copy of `custom_data` that a cut leaves here.
+
+        Raises:
+            EpisodeError: the episode cannot be cut, or the data cannot be copied.
+        """
+        if self.is_done or not self.is_reset:
+            raise EpisodeError(
+                f"{self!r} {'is done' if self.is_done else 'was not reset'}, so it cannot be cut. "
+                "Only a running episode has a successor. Use `slice()` to get a part of it."
+            )
+        return deep_copied(self.custom_data)
+
+    def _refuse_next(self, other: Episode, problem: str) -> NoReturn:
+        raise EpisodeError(
+            f"{other!r} cannot be appended to {self!r}: {problem}. Only the chunk that `cut()` "
+            "returned goes on where this one ends. Concatenate chunks of one episode in order."
+        )
+
+    # Data of users, and who plays.
 
     def _start_empty_user_data(self) -> None:
         self.custom_data: dict[Any, Any] = {}
@@ -124,6 +206,10 @@ class Episode:
         for name in MOVED_BY_CUT:
             setattr(successor, name, getattr(self, name))
             setattr(self, name, {})
+
+    def _join_user_data(self, other: Episode) -> None:
+        for name in USER_DATA:
+            getattr(self, name).update(getattr(other, name))
 
     @property
     def player(self) -> Any:
@@ -142,14 +228,6 @@ class Episode:
     def get_temporary_timestep_data(self, key: str) -> list[Any]:
         """All values added under `key` in this episode, [] if there are none."""
         return self.temporary_data.get(key, [])
-
-
-def no_single_step(item: object) -> NotImplementedError:
-    """The error for `episode[item]` where the item is no slice."""
-    return NotImplementedError(
-        f"episode[{item!r}]: an episode gives parts only, episode[a:b]. A single step has no "
-        f"one form. Use the getters, such as `get_observations({item!r})`."
-    )
 
 
 def shared_state(episode: SingleAgentEpisode) -> State:

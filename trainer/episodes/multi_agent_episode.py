@@ -31,8 +31,6 @@ from trainer.episodes.episode_state import (
     Episode,
     copied_containers,
     copied_state,
-    deep_copied,
-    no_single_step,
     shared_state,
 )
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
@@ -68,22 +66,12 @@ class MultiAgentEpisode(Episode):
     `get_duration_s()`, all data of users. Of this chunk only are: the columns, `len()` (which is
     `env_t - env_t_started`), the counts, `chunk_return()`.
 
-    Attributes:
-        id_: the same for all chunks of an episode.
+    Attributes, besides those of `Episode` (data of users, `stopwatch`, `task`, `env_id`):
         number: one int per episode of a run, the same in every process and after a restore; None
             outside a run.
         is_numpy: whether the columns of the agents are arrays.
-        custom_data: free for users. A cut leaves a deep copy in the finished chunk.
-        user_data: free for users, never copied. A cut moves it on.
-        custom_metrics: {name: number}, reported when the episode ends. A cut moves it on.
-        hist_data: {name: list of numbers}, reported when the episode ends. A cut moves it on.
-        media: {name: anything}. A cut moves it on.
-        temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
-        stopwatch: the time played; its clock can be replaced in tests.
-        task: what the env was to do when the first step was made; None for envs without tasks.
         agent_to_module_mapping_fn: gives the module of an agent that has none yet, called as
             `fn(agent_id, episode)`; no part of the state.
-        env_id: the index of the sub-env that is played, or None.
     """
 
     def __init__(
@@ -186,9 +174,6 @@ class MultiAgentEpisode(Episode):
 
     def __len__(self) -> int:
         return self.env_t - self.env_t_started
-
-    def __bool__(self) -> bool:
-        return True  # an episode without steps is an episode, too
 
     # What it is.
 
@@ -472,10 +457,6 @@ class MultiAgentEpisode(Episode):
                     "with `add_env_step()` only."
                 )
 
-    def env_steps(self) -> int:
-        """Env steps of this chunk, without look-back."""
-        return len(self)
-
     def agent_steps(self) -> int:
         """Completed rows of this chunk, over all agents, without look-back."""
         return sum(len(line.episode) for line in self._ledger.lines.values())
@@ -705,17 +686,12 @@ class MultiAgentEpisode(Episode):
         Raises:
             EpisodeError: the episode is done or not reset, or `custom_data` cannot be copied.
         """
-        if self.is_done or not self.is_reset:
-            raise EpisodeError(
-                f"{self!r} {'is done' if self.is_done else 'was not reset'}, so it cannot be cut. "
-                "Only a running episode has a successor. Use `slice()` to get a part of it."
-            )
         if len_lookback_buffer < 0:
             raise EpisodeError(
                 f"cut() got len_lookback_buffer={len_lookback_buffer}. Look-back is data from "
                 "before the chunk. Give 0 or more."
             )
-        snapshot = deep_copied(self.custom_data)
+        snapshot = self._data_that_stays()
         successor = self._part(agent_parts.cut(self._ledger, len_lookback_buffer))
         self.stopwatch.stop()
         successor.stopwatch = self.stopwatch.successor()
@@ -747,21 +723,9 @@ class MultiAgentEpisode(Episode):
         Raises:
             EpisodeError: the slice has a step other than 1.
         """
-        if slice_.step not in (None, 1):
-            raise EpisodeError(
-                f"An episode cannot be sliced with step {slice_.step}. Its steps must follow each "
-                "other, as each observation belongs to two of them. Slice with step 1."
-            )
-        start, stop, _ = slice_.indices(len(self))
+        start, stop = self._steps_of(slice_)
         lookback = self._ledger.lookback if len_lookback_buffer is None else len_lookback_buffer
-        return self._part(
-            agent_parts.sliced(self._ledger, start, max(start, stop), max(0, lookback))
-        )
-
-    def __getitem__(self, item: Any) -> MultiAgentEpisode:
-        if isinstance(item, slice):
-            return self.slice(item)
-        raise no_single_step(item)
+        return self._part(agent_parts.sliced(self._ledger, start, stop, max(0, lookback)))
 
     def concat_episode(self, other: MultiAgentEpisode) -> None:
         """Appends the chunk that follows this one, in place: the inverse of `cut()`.
@@ -776,14 +740,10 @@ class MultiAgentEpisode(Episode):
         """
         problem = agent_parts.why_not_next(self._ledger, other._ledger)
         if problem is not None:
-            raise EpisodeError(
-                f"{other!r} cannot be appended to {self!r}: {problem}. Only the chunk that `cut()` "
-                "returned goes on where this one ends. Concatenate chunks of one episode in order."
-            )
+            self._refuse_next(other, problem)
         agent_parts.join(self._ledger, other._ledger)
         self.stopwatch = other.stopwatch
-        for name in USER_DATA:
-            getattr(self, name).update(getattr(other, name))
+        self._join_user_data(other)
 
     # Data out.
 

@@ -21,14 +21,11 @@ from trainer.episodes.episode_columns import (
     given_columns,
 )
 from trainer.episodes.episode_state import (
-    USER_DATA,
     Episode,
     append_columns,
     copied_parts,
     copied_state,
     data_rows,
-    deep_copied,
-    no_single_step,
     shared_state,
     tail,
     take_state,
@@ -120,8 +117,7 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
     `get_duration_s()`, `t`, and all data of users. Of this chunk only are: the columns, `len()`
     (which is `t - t_started`), `chunk_return()`.
 
-    Attributes:
-        id_: the same for all chunks of an episode.
+    Attributes, besides those of `Episode` (data of users, `stopwatch`, `task`, `env_id`):
         t_started: the number of env steps before this chunk.
         t: the number of env steps up to now, earlier chunks included.
         is_terminated: the env reached a final state.
@@ -129,16 +125,6 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         agent_id: who plays; None means the single agent.
         module_id: who acts for the agent; None means the only module.
         multi_agent_episode_id: the episode of all agents that this one is part of, or None.
-        custom_data: free for users. A cut leaves a deep copy in the finished chunk.
-        user_data: free for users, never copied; may hold objects that cannot be copied. A cut moves
-            it on.
-        custom_metrics: {name: number}, reported when the episode ends. A cut moves it on.
-        hist_data: {name: list of numbers}, reported when the episode ends. A cut moves it on.
-        media: {name: anything}. A cut moves it on.
-        temporary_data: {key: list}, see `add_temporary_timestep_data`. A cut moves it on.
-        stopwatch: the time played; its clock can be replaced in tests.
-        task: what the env was to do when the first step was made; None for envs without tasks.
-        env_id: the index of the sub-env that is played, or None.
     """
 
     def __init__(
@@ -234,12 +220,7 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         Raises:
             EpisodeError: the episode is done or not reset, or `custom_data` cannot be copied.
         """
-        if self.is_done or not self.is_reset:
-            raise EpisodeError(
-                f"{self!r} {'is done' if self.is_done else 'was not reset'}, so it cannot be cut. "
-                "Only a running episode has a successor. Use `slice()` to get a part of it."
-            )
-        snapshot = deep_copied(self.custom_data)
+        snapshot = self._data_that_stays()
         self.stopwatch.stop()
         self.stop_growing()
         successor = self._empty_part(t_started=self.t)
@@ -280,13 +261,7 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         Raises:
             EpisodeError: the slice has a step other than 1.
         """
-        if slice_.step not in (None, 1):
-            raise EpisodeError(
-                f"An episode cannot be sliced with step {slice_.step}. Its steps must follow each "
-                "other, as each observation belongs to two of them. Slice with step 1."
-            )
-        start, stop, _ = slice_.indices(len(self))
-        stop = max(start, stop)
+        start, stop = self._steps_of(slice_)
         wanted = self.lookback if len_lookback_buffer is None else len_lookback_buffer
         first = self.lookback + start
         lookback = min(wanted, first)
@@ -296,11 +271,6 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         if stop == len(self):
             part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
         return part
-
-    def __getitem__(self, item: Any) -> SingleAgentEpisode:
-        if isinstance(item, slice):
-            return self.slice(item)
-        raise no_single_step(item)
 
     def concat_episode(self, other: SingleAgentEpisode) -> None:
         """Appends the chunk that follows this one, in place.
@@ -314,10 +284,7 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         """
         problem = "their ids differ" if other.id_ != self.id_ else why_not_following(self, other)
         if problem is not None:
-            raise EpisodeError(
-                f"{other!r} cannot be appended to {self!r}: {problem}. Only the chunk that `cut()` "
-                "returned goes on where this one ends. Concatenate chunks of one episode in order."
-            )
+            self._refuse_next(other, problem)
         was_numpy = self.is_numpy
         append_columns(self, other)
         self.to_numpy() if was_numpy else self.to_lists()
@@ -325,8 +292,7 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
         self.stop_growing()
         self.stopwatch = other.stopwatch
-        for name in USER_DATA:
-            getattr(self, name).update(getattr(other, name))
+        self._join_user_data(other)
 
     # Data out.
 
@@ -405,15 +371,6 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
 
     def __len__(self) -> int:
         return self.t - self.t_started
-
-    def __bool__(self) -> bool:
-        # An episode that has no step yet is still an episode; `if episode:` must not depend on its
-        # length.
-        return True
-
-    def env_steps(self) -> int:
-        """The number of env steps of this chunk."""
-        return len(self)
 
     def agent_steps(self) -> int:
         """The number of agent steps of this chunk: the same, as there is one agent."""

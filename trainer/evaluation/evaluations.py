@@ -24,7 +24,8 @@ from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
-from trainer.connectors import Normalization, ObservationNormalizer, RewardTransform
+from trainer.connectors import Normalization
+from trainer.connectors.encoding import REWARDS_STATE
 from trainer.env_runners import Assignment, Weights
 from trainer.env_runners.messages import ModuleWeights, share_out
 from trainer.errors import EvaluationError, TrainerError
@@ -82,7 +83,7 @@ class Subject:
             ids = table.specs.ids
         return cls(
             Weights.from_state(state["weights"], ids),
-            ByModule.from_state(state["normalization"], ids).map(_normalization_from),
+            ByModule.from_state(state["normalization"], ids).map(Normalization.from_state),
             state["iteration"],
             table,
         )
@@ -101,14 +102,6 @@ def _normalization_state(normalization: Normalization) -> State:
     if rewards is not None:
         state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
     return state
-
-
-def _normalization_from(state: State) -> Normalization:
-    observations, rewards = state.get("observations"), state.get("rewards")
-    return Normalization(
-        None if observations is None else ObservationNormalizer(**observations),
-        None if rewards is None else RewardTransform(**rewards),
-    )
 
 
 # ---- evaluator
@@ -477,14 +470,6 @@ _TASKS_OF_A_SLOT: Final = shapes.fields(
 # Reported metrics, perhaps made by a function of users: nothing is computed from them.
 _LAST: Final = shapes.of_type(dict)
 
-# Restoring may change whether rewards are clipped, so they need not be like those of now.
-_REWARDS: Final = shapes.fields(
-    {
-        "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
-        "factor": shapes.one_of(shapes.number, shapes.NOTHING),
-    }
-)
-
 _EVALUATOR: Final = shapes.fields(
     {"num_evaluations": shapes.count, "callbacks": CALLBACK_STATES},
     optional={
@@ -505,7 +490,8 @@ def _module_weights_like(weights: ModuleWeights) -> dict[str, shapes.ShapeCheck]
 def _normalization_like(normalization: Normalization) -> shapes.ShapeCheck:
     of_now = _normalization_state(normalization)
     observations = {name: shapes.like(of_now[name]) for name in of_now if name == "observations"}
-    return shapes.fields(observations, optional={"rewards": _REWARDS})
+    # Restoring may change whether rewards are clipped, so they need not be like those of now.
+    return shapes.fields(observations, optional={"rewards": REWARDS_STATE})
 
 
 def subject_state(subject: Subject) -> shapes.ShapeCheck:
@@ -633,19 +619,28 @@ MakeGroup = Callable[[OnMetrics], EnvRunnerGroup]
 """Makes the evaluation runners; what it is given is called with what users' functions log."""
 
 
-class _Algorithm(Protocol):
+class EvaluatedAlgorithm(Protocol):
     """What evaluations need of the algorithm."""
 
     @property
-    def config(self) -> AlgorithmConfig: ...
+    def config(self) -> AlgorithmConfig:
+        """The settings of the run."""
+
     @property
-    def callbacks(self) -> CallbackChain: ...
+    def callbacks(self) -> CallbackChain:
+        """All callbacks."""
+
     @property
-    def metrics(self) -> MetricsLogger: ...
+    def metrics(self) -> MetricsLogger:
+        """What is logged comes out in the next result."""
+
     @property
-    def env_runner_group(self) -> EnvRunnerGroup: ...
+    def env_runner_group(self) -> EnvRunnerGroup:
+        """The training runners."""
+
     @property
-    def training_iteration(self) -> int: ...
+    def training_iteration(self) -> int:
+        """Results of `train()` so far."""
 
     def newest_subject(self) -> Subject:
         """What an evaluation that begins now is of: the newest weights."""
@@ -676,7 +671,7 @@ class Evaluations:
         running: what was begun beside training and is not over; None if nothing was.
     """
 
-    def __init__(self, algorithm: _Algorithm, make_group: MakeGroup) -> None:
+    def __init__(self, algorithm: EvaluatedAlgorithm, make_group: MakeGroup) -> None:
         """Begins without an evaluation.
 
         Args:

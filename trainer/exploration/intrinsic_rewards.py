@@ -31,7 +31,6 @@ from trainer.nn import (
     Parameters,
     columns_with_ones,
 )
-from trainer.nn.layers import HIDDEN_GAIN
 from trainer.seeding import Role, position_rng
 from trainer.types import Array, State
 
@@ -107,14 +106,11 @@ class FeatureNetworks:
         self.gradients = self.parameters.zeros_like()
         self._optimizer = Adam(self.parameters, self.gradients)
         self.networks = {
-            name: MLP(
-                self.parameters, self.gradients, name=name, num_inputs=num_inputs, layers=specs
-            )
-            for name, (num_inputs, specs) in layers.items()
+            name: MLP(self.parameters, self.gradients, name=name, layers=specs)
+            for name, (_, specs) in layers.items()
         }
         for network in self.networks.values():
-            gains = [HIDDEN_GAIN] * (len(network.layers) - 1) + [1.0]
-            network.initialize(rng, initializer=INITIALIZERS["orthogonal"], gains=gains)
+            network.initialize(rng, initializer=INITIALIZERS["orthogonal"], gain=1.0)
 
     def step(self, *, lr: float) -> None:
         """One step of Adam against the gradients."""

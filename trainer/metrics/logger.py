@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 import threading
 import time
@@ -18,7 +19,6 @@ from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.metrics.result import (
-    OPTION_DEFAULTS,
     Key,
     Options,
     Path,
@@ -99,21 +99,8 @@ def _statistic(value: Any, place: str) -> Iterator[str]:
 
 
 def _option_problems(options: Options, place: str) -> Iterator[str]:
-    percentiles = options.percentiles
     try:
-        checked_options(
-            place,
-            reduce=options.reduce,
-            window=options.window,
-            ema_coeff=options.ema_coeff,
-            percentiles=False if percentiles is None else list(percentiles),
-            clear_on_reduce=options.clear_on_reduce,
-            with_throughput=options.with_throughput,
-            throughput_ema_coeff=None,
-            reduce_per_index_on_aggregate=options.reduce_per_index_on_aggregate,
-            min_max=options.min_max,
-            is_wall_clock=options.is_wall_clock,
-        )
+        checked_options(place, {**dataclasses.asdict(options), "throughput_ema_coeff": None})
     except MetricsError as error:
         yield f"{place} cannot be: {error}"
 
@@ -299,7 +286,7 @@ class StatisticTable:
 
 def _checked(path: Path, given: tuple[Any, ...], *, is_wall_clock: bool) -> Options:
     named = dict(zip(OPTION_DEFAULTS, given, strict=True))
-    return checked_options(text_of(path), **named, is_wall_clock=is_wall_clock)
+    return checked_options(text_of(path), named, is_wall_clock=is_wall_clock)
 
 
 def _differing(options: Options, other: Options) -> dict[str, Any]:
@@ -668,3 +655,11 @@ class MetricsLogger(Checkpointable):
         """Replaces everything by what `get_state` gave."""
         require_keys("MetricsLogger.set_state()", "state", state, ("statistics",))
         self._table.set_state(state["statistics"])
+
+
+OPTION_DEFAULTS: Final[Mapping[str, Any]] = {
+    parameter.name: parameter.default
+    for parameter in inspect.signature(MetricsLogger.log_value).parameters.values()
+    if parameter.kind is parameter.KEYWORD_ONLY
+}
+"""The options of `log_value`, in its order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -80,21 +80,6 @@ REDUCTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every reduction, and the property of kept values (`trainer.metrics.statistic`) that gives it."""
 
-OPTION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "reduce": "mean",
-        "window": None,
-        "ema_coeff": None,
-        "percentiles": False,
-        "clear_on_reduce": False,
-        "with_throughput": False,
-        "throughput_ema_coeff": None,
-        "reduce_per_index_on_aggregate": False,
-        "min_max": True,
-    }
-)
-"""The options of `log_value` as callers write them."""
-
 _ALL_PERCENTILES: Final = (0, 50, 75, 90, 95, 99, 100)
 
 
@@ -151,47 +136,31 @@ class Options:
         return self.min_max and self.reduce == "mean" and self.ema_coeff is None
 
 
-def checked_options(
-    name: str,
-    *,
-    reduce: Any,
-    window: Any,
-    ema_coeff: Any,
-    percentiles: Any,
-    clear_on_reduce: bool,
-    with_throughput: bool,
-    throughput_ema_coeff: Any,
-    reduce_per_index_on_aggregate: bool,
-    min_max: bool,
-    is_wall_clock: bool = False,
-) -> Options:
+def checked_options(name: str, given: Mapping[str, Any], *, is_wall_clock: bool = False) -> Options:
     """The options for a new metric.
 
     Args:
         name: the metric, for error texts.
-        reduce: see `Options`.
-        window: an int ≥ 1; infinity means all values ever.
-        ema_coeff: see `Options`.
-        percentiles: True means 0, 50, 75, 90, 95, 99 and 100; False or None means none.
-        clear_on_reduce: see `Options`.
-        with_throughput: see `Options`.
-        throughput_ema_coeff: None means 0.05.
-        reduce_per_index_on_aggregate: see `Options`.
-        min_max: see `Options`.
+        given: those of `log_value`, as callers write them: a `window` of infinity means
+            all values ever; `percentiles` may be True for 0, 50, 75, 90, 95, 99 and 100;
+            `throughput_ema_coeff=None` means 0.05.
         is_wall_clock: see `Options`.
 
     Raises:
         MetricsError: an option is impossible, or two cannot be combined.
     """
+    reduce, window, ema_coeff = given["reduce"], given["window"], given["ema_coeff"]
+    throughput_coeff = given["throughput_ema_coeff"]
     _check_reduction(name, reduce, ema_coeff, window)
-    _check_number_options(name, window, ema_coeff, throughput_ema_coeff)
-    if with_throughput and (reduce != "sum" or window is not None):
+    _check_number_options(name, window, ema_coeff, throughput_coeff)
+    if given["with_throughput"] and (reduce != "sum" or window is not None):
         raise MetricsError(
             f"{name}: with_throughput=True cannot be combined with reduce={reduce!r}, "
             f"window={window!r}. A throughput is the growth of a sum per second. Use "
             "reduce='sum' without window."
         )
-    if reduce_per_index_on_aggregate and (reduce is None or ema_coeff is not None):
+    is_per_index = bool(given["reduce_per_index_on_aggregate"])
+    if is_per_index and (reduce is None or ema_coeff is not None):
         raise MetricsError(
             f"{name}: reduce_per_index_on_aggregate=True cannot be combined with "
             f"reduce={reduce!r}, ema_coeff={ema_coeff!r}. It says that values of equal index are "
@@ -203,12 +172,14 @@ def checked_options(
         reduce=reduce,
         window=None if is_endless else window,
         ema_coeff=ema_coeff,
-        percentiles=_checked_percentiles(name, percentiles, reduce, window),
-        clear_on_reduce=bool(clear_on_reduce) or is_plain or (is_endless and reduce is None),
-        with_throughput=bool(with_throughput),
-        throughput_ema_coeff=0.05 if throughput_ema_coeff is None else throughput_ema_coeff,
-        reduce_per_index_on_aggregate=bool(reduce_per_index_on_aggregate),
-        min_max=bool(min_max),
+        percentiles=_checked_percentiles(name, given["percentiles"], reduce, window),
+        clear_on_reduce=bool(given["clear_on_reduce"])
+        or is_plain
+        or (is_endless and reduce is None),
+        with_throughput=bool(given["with_throughput"]),
+        throughput_ema_coeff=0.05 if throughput_coeff is None else throughput_coeff,
+        reduce_per_index_on_aggregate=is_per_index,
+        min_max=bool(given["min_max"]),
         is_wall_clock=is_wall_clock,
     )
 
@@ -277,10 +248,6 @@ def _checked_percentiles(
 # callbacks log are not listed; they stand beside these. `docs/metrics.md` lists the same keys,
 # which a test compares.
 
-TRAIN: Final = frozenset({"train"})
-EVALUATE: Final = frozenset({"evaluate"})
-SOMETIMES: Final[frozenset[str]] = frozenset()
-
 
 @dataclass(frozen=True)
 class ResultKey:
@@ -299,7 +266,7 @@ class ResultKey:
     pattern: str
     unit: str
     owner: str
-    always_in: frozenset[str] = SOMETIMES
+    always_in: frozenset[str] = frozenset()
     is_wall_clock: bool = False
     is_disturbance: bool = False
 
@@ -311,386 +278,208 @@ class ResultKey:
         )
 
 
-def keys_of(
-    owner: str,
-    prefix: str,
-    always_in: frozenset[str],
-    /,
-    *,
-    clock: bool = False,
-    disturbance: bool = False,
-    **units: str,
-) -> tuple[ResultKey, ...]:
-    """Several keys of one owner.
+_KEYS: Final = """
+episode statistics | env_runners/ | train evaluate
+    episode_return_mean: reward
+    episode_return_min: reward
+    episode_return_max: reward
+    episode_len_mean: env steps
+    episode_len_min: env steps
+    episode_len_max: env steps
+    num_episodes: episodes
+    num_episodes_lifetime: episodes
+    agent_episode_return_mean: reward
+    module_episode_return_mean: reward
+    custom_metrics:
+    hist_stats:
+episode statistics | env_runners/ | sometimes
+    episode_media:
+    agent_episode_len_mean: agent steps
+    module_agent_return_mean: reward
+    module_agent_return_min: reward
+    module_agent_return_max: reward
+episode statistics | env_runners/task_stats/*/ | sometimes
+    num_episodes: episodes
+    episode_return_mean: reward
+    episode_len_mean: env steps
+episode statistics | env_runners/ | sometimes
+    rewritten_return_mean: reward
+    rewritten_return_min: reward
+    rewritten_return_max: reward
+episode statistics | env_runners/ | train evaluate clock
+    episode_duration_sec_mean: seconds
+algorithm | env_runners/ | train evaluate
+    num_env_steps_sampled: env steps
+algorithm | env_runners/ | train
+    num_env_steps_sampled_lifetime: env steps
+    num_agent_steps_sampled: agent steps
+    num_agent_steps_sampled_lifetime: agent steps
+    num_module_steps_sampled: agent steps
+    num_module_steps_sampled_lifetime: agent steps
+algorithm | env_runners/ | sometimes
+    num_agent_steps_carried_over: agent steps
+    num_agent_steps_not_to_learn: agent steps
+    num_rewards_after_end: rewards
+    num_rewards_after_end_unlearnt: rewards
+    num_truncations_without_observation: agents
+algorithm | learners/*/ | sometimes
+    is_trained:
+    num_updates_lifetime: updates
+    num_module_steps_trained_lifetime: agent steps
+algorithm | env_runners/ | train clock
+    num_env_steps_sampled_lifetime_throughput: env steps per second
+env runner group | env_runners/ | train evaluate clock
+    env_step_timer: seconds
+    env_reset_timer: seconds
+    rlmodule_inference_timer: seconds
+    callbacks_timer: seconds
+learner | learners/*/ | train
+    total_loss:
+    gradients_default_optimizer_global_norm:
+    default_optimizer_learning_rate:
+    num_module_steps_trained: agent steps
+    num_trainable_parameters: numbers
+policy learner | learners/*/ | sometimes
+    policy_loss:
+    entropy: nats
+PG learner | learners/*/ | sometimes
+    return_to_go_mean: reward
+PPO learner | learners/*/ | sometimes
+    vf_loss: reward²
+    vf_loss_unclipped: reward²
+    vf_explained_var: at most 1
+    mean_kl_loss: nats
+    curr_kl_coeff:
+    curr_entropy_coeff:
+replay learner | learners/*/ | sometimes
+    qf_loss:
+    qf_mean: reward
+    qf_min: reward
+    qf_max: reward
+    td_error_mean: reward
+    num_target_updates: updates
+    last_target_update_ts: env steps
+SAC learner | learners/*/ | sometimes
+    qf_twin_loss:
+    alpha_loss:
+    alpha_value: reward per nat
+    log_alpha_value:
+    target_entropy: nats
+    logps: nats
+    actor_learning_rate:
+    alpha_learning_rate:
+replay buffer | replay_buffer/ | sometimes
+    num_env_steps_stored: env steps
+    num_episodes_stored: episodes
+    num_env_steps_added: env steps
+    num_env_steps_added_lifetime: env steps
+    num_env_steps_evicted_lifetime: env steps
+algorithm | learners/__all_modules__/ | train
+    num_env_steps_trained: env steps
+    num_env_steps_trained_lifetime: env steps
+algorithm | learners/__all_modules__/ | sometimes
+    num_agent_steps_trained: agent steps
+    num_agent_steps_trained_lifetime: agent steps
+    num_module_steps_trained: agent steps
+    num_module_steps_trained_lifetime: agent steps
+evaluation | evaluation/ | evaluate
+    evaluated_at_iteration: iterations
+    weights_version: updates
+    num_episodes: episodes
+evaluation | evaluation/ | sometimes disturbance
+    num_episodes_missing: episodes
+asynchronous evaluation | evaluation/ | sometimes disturbance
+    num_env_steps_missing: env steps
+    num_agent_steps_missing: agent steps
+    num_evaluations_left_out: evaluations
+env runner group | evaluation/ | evaluate disturbance
+    num_healthy_workers: runners
+    num_remote_worker_restarts: restarts
+    num_sub_environment_restarts: restarts
+algorithm |  | train
+    training_iteration: iterations
+    num_env_steps_sampled_lifetime: env steps
+    num_training_step_calls_per_iteration: calls
+    done:
+    config:
+early stopping |  | sometimes
+    stop_reason: sentence
+task ladder | curriculum/ | sometimes
+    level: tasks
+    task:
+    num_episodes: episodes
+    episode_return_mean: reward
+non-finite guard |  | sometimes
+    non_finite: places
+algorithm |  | train clock
+    timers: seconds
+algorithm | timers/ | train clock
+    training_iteration: seconds
+    env_runner_sampling_timer: seconds
+    learner_update_timer: seconds
+    synch_weights: seconds
+    split: seconds
+algorithm | timers/ | sometimes clock
+    evaluation_iteration: seconds
+    replay_buffer_add_timer: seconds
+run clock |  | train clock
+    date: local time
+    timestamp: seconds since 1970
+    time_this_iter_s: seconds
+    time_total_s: seconds
+    pid: process id
+    hostname: name
+run clock |  | train disturbance
+    time_since_restore: seconds
+    iterations_since_restore: iterations
+machines of unlike kinds |  | sometimes disturbance
+    engine:
+machines of unlike kinds | engine/ | sometimes disturbance
+    num_cpu_kinds: kinds
+env runner group |  | train disturbance
+    fault_tolerance:
+env runner group | fault_tolerance/ | train disturbance
+    num_healthy_workers: runners
+    num_remote_worker_restarts: restarts
+    num_sub_environment_restarts: restarts
+    num_episodes_lost: episodes
+    num_env_steps_lost: env steps
+    num_episodes_lost_lifetime: episodes
+    num_env_steps_lost_lifetime: env steps
+    repair_time_s: seconds
+env runner group | fault_tolerance/ | sometimes disturbance
+    num_samples_dropped: samples
+checkpoint callbacks | fault_tolerance/ | sometimes disturbance
+    num_failed_saves_lifetime: saves
+result loggers | fault_tolerance/ | sometimes disturbance
+    num_lost_rows_lifetime: results
+"""
+"""Lines with owner, what the paths below begin with, in which results they always are ("train",
+"evaluate" or "sometimes") and on what they depend ("clock", "disturbance"); under each, its keys
+with their units."""
 
-    Args:
-        owner: who writes them.
-        prefix: what their paths begin with.
-        always_in: see `ResultKey`.
-        clock: see `ResultKey.is_wall_clock`.
-        disturbance: see `ResultKey.is_disturbance`.
-        units: name → unit.
-    """
-    return tuple(
-        ResultKey(f"{prefix}{name}", unit, owner, always_in, clock, disturbance)
-        for name, unit in units.items()
-    )
+
+def _keys_of(table: str) -> Iterator[ResultKey]:
+    """The keys of a table like `_KEYS`."""
+    owner = prefix = ""
+    words: frozenset[str] = frozenset()
+    for line in table.strip().splitlines():
+        if line.startswith(" "):
+            name, _, unit = line.strip().partition(":")
+            yield ResultKey(
+                f"{prefix}{name}",
+                unit.strip(),
+                owner,
+                always_in=words & {"train", "evaluate"},
+                is_wall_clock="clock" in words,
+                is_disturbance="disturbance" in words,
+            )
+        else:
+            owner, prefix, when = map(str.strip, line.split("|"))
+            words = frozenset(when.split())
 
 
-# ---- keys
-
-ENV_RUNNERS: Final = "env_runners"
-LEARNERS: Final = "learners"
-REPLAY_BUFFER: Final = "replay_buffer"
-EVALUATION: Final = "evaluation"
-TIMERS: Final = "timers"
-FAULT_TOLERANCE: Final = "fault_tolerance"
-ALL_MODULES: Final = "__all_modules__"
-
-EPISODE_RETURN_MEAN: Final = "episode_return_mean"
-EPISODE_LEN_MEAN: Final = "episode_len_mean"
-EPISODE_DURATION_SEC_MEAN: Final = "episode_duration_sec_mean"
-NUM_EPISODES: Final = "num_episodes"
-NUM_EPISODES_LIFETIME: Final = "num_episodes_lifetime"
-NUM_ENV_STEPS_SAMPLED: Final = "num_env_steps_sampled"
-NUM_ENV_STEPS_SAMPLED_LIFETIME: Final = "num_env_steps_sampled_lifetime"
-
-_EPISODES: Final = (
-    *keys_of(
-        "episode statistics",
-        f"{ENV_RUNNERS}/",
-        TRAIN | EVALUATE,
-        episode_return_mean="reward",
-        episode_return_min="reward",
-        episode_return_max="reward",
-        episode_len_mean="env steps",
-        episode_len_min="env steps",
-        episode_len_max="env steps",
-        num_episodes="episodes",
-        num_episodes_lifetime="episodes",
-        agent_episode_return_mean="reward",
-        module_episode_return_mean="reward",
-        custom_metrics="",
-        hist_stats="",
-    ),
-    *keys_of("episode statistics", f"{ENV_RUNNERS}/", SOMETIMES, episode_media=""),
-    *keys_of(
-        "episode statistics",
-        f"{ENV_RUNNERS}/",
-        SOMETIMES,
-        agent_episode_len_mean="agent steps",
-        module_agent_return_mean="reward",
-        module_agent_return_min="reward",
-        module_agent_return_max="reward",
-    ),
-    *keys_of(
-        "episode statistics",
-        f"{ENV_RUNNERS}/task_stats/*/",
-        SOMETIMES,
-        num_episodes="episodes",
-        episode_return_mean="reward",
-        episode_len_mean="env steps",
-    ),
-    *keys_of(
-        "episode statistics",
-        f"{ENV_RUNNERS}/",
-        SOMETIMES,
-        rewritten_return_mean="reward",
-        rewritten_return_min="reward",
-        rewritten_return_max="reward",
-    ),
-    *keys_of(
-        "episode statistics",
-        f"{ENV_RUNNERS}/",
-        TRAIN | EVALUATE,
-        clock=True,
-        episode_duration_sec_mean="seconds",
-    ),
-)
-
-_STEPS: Final = (
-    *keys_of("algorithm", f"{ENV_RUNNERS}/", TRAIN | EVALUATE, num_env_steps_sampled="env steps"),
-    *keys_of(
-        "algorithm",
-        f"{ENV_RUNNERS}/",
-        TRAIN,
-        num_env_steps_sampled_lifetime="env steps",
-        num_agent_steps_sampled="agent steps",
-        num_agent_steps_sampled_lifetime="agent steps",
-        num_module_steps_sampled="agent steps",
-        num_module_steps_sampled_lifetime="agent steps",
-    ),
-    *keys_of(
-        "algorithm",
-        f"{ENV_RUNNERS}/",
-        SOMETIMES,
-        num_agent_steps_carried_over="agent steps",
-        num_agent_steps_not_to_learn="agent steps",
-        num_rewards_after_end="rewards",
-        num_rewards_after_end_unlearnt="rewards",
-        num_truncations_without_observation="agents",
-    ),
-    *keys_of(
-        "algorithm",
-        f"{LEARNERS}/*/",
-        SOMETIMES,
-        is_trained="",
-        num_updates_lifetime="updates",
-        num_module_steps_trained_lifetime="agent steps",
-    ),
-    *keys_of(
-        "algorithm",
-        f"{ENV_RUNNERS}/",
-        TRAIN,
-        clock=True,
-        num_env_steps_sampled_lifetime_throughput="env steps per second",
-    ),
-    *keys_of(
-        "env runner group",
-        f"{ENV_RUNNERS}/",
-        TRAIN | EVALUATE,
-        clock=True,
-        env_step_timer="seconds",
-        env_reset_timer="seconds",
-        rlmodule_inference_timer="seconds",
-        callbacks_timer="seconds",
-    ),
-)
-
-_LEARNING: Final = (
-    *keys_of(
-        "learner",
-        f"{LEARNERS}/*/",
-        TRAIN,
-        total_loss="",
-        gradients_default_optimizer_global_norm="",
-        default_optimizer_learning_rate="",
-        num_module_steps_trained="agent steps",
-        num_trainable_parameters="numbers",
-    ),
-    *keys_of(
-        "policy learner",
-        f"{LEARNERS}/*/",
-        SOMETIMES,
-        policy_loss="",
-        entropy="nats",
-    ),
-    *keys_of("PG learner", f"{LEARNERS}/*/", SOMETIMES, return_to_go_mean="reward"),
-    *keys_of(
-        "PPO learner",
-        f"{LEARNERS}/*/",
-        SOMETIMES,
-        vf_loss="reward²",
-        vf_loss_unclipped="reward²",
-        vf_explained_var="at most 1",
-        mean_kl_loss="nats",
-        curr_kl_coeff="",
-        curr_entropy_coeff="",
-    ),
-    *keys_of(
-        "replay learner",
-        f"{LEARNERS}/*/",
-        SOMETIMES,
-        qf_loss="",
-        qf_mean="reward",
-        qf_min="reward",
-        qf_max="reward",
-        td_error_mean="reward",
-        num_target_updates="updates",
-        last_target_update_ts="env steps",
-    ),
-    *keys_of(
-        "SAC learner",
-        f"{LEARNERS}/*/",
-        SOMETIMES,
-        qf_twin_loss="",
-        alpha_loss="",
-        alpha_value="reward per nat",
-        log_alpha_value="",
-        target_entropy="nats",
-        logps="nats",
-        actor_learning_rate="",
-        alpha_learning_rate="",
-    ),
-    *keys_of(
-        "replay buffer",
-        f"{REPLAY_BUFFER}/",
-        SOMETIMES,
-        num_env_steps_stored="env steps",
-        num_episodes_stored="episodes",
-        num_env_steps_added="env steps",
-        num_env_steps_added_lifetime="env steps",
-        num_env_steps_evicted_lifetime="env steps",
-    ),
-    *keys_of(
-        "algorithm",
-        f"{LEARNERS}/{ALL_MODULES}/",
-        TRAIN,
-        num_env_steps_trained="env steps",
-        num_env_steps_trained_lifetime="env steps",
-    ),
-    *keys_of(
-        "algorithm",
-        f"{LEARNERS}/{ALL_MODULES}/",
-        SOMETIMES,
-        num_agent_steps_trained="agent steps",
-        num_agent_steps_trained_lifetime="agent steps",
-        num_module_steps_trained="agent steps",
-        num_module_steps_trained_lifetime="agent steps",
-    ),
-)
-
-_EVALUATION: Final = (
-    *keys_of(
-        "evaluation",
-        f"{EVALUATION}/",
-        EVALUATE,
-        evaluated_at_iteration="iterations",
-        weights_version="updates",
-        num_episodes="episodes",
-    ),
-    *keys_of(
-        "evaluation",
-        f"{EVALUATION}/",
-        SOMETIMES,
-        disturbance=True,
-        num_episodes_missing="episodes",
-    ),
-    *keys_of(
-        "asynchronous evaluation",
-        f"{EVALUATION}/",
-        SOMETIMES,
-        disturbance=True,
-        num_env_steps_missing="env steps",
-        num_agent_steps_missing="agent steps",
-        num_evaluations_left_out="evaluations",
-    ),
-    *keys_of(
-        "env runner group",
-        f"{EVALUATION}/",
-        EVALUATE,
-        disturbance=True,
-        num_healthy_workers="runners",
-        num_remote_worker_restarts="restarts",
-        num_sub_environment_restarts="restarts",
-    ),
-)
-
-_RUN: Final = (
-    *keys_of(
-        "algorithm",
-        "",
-        TRAIN,
-        training_iteration="iterations",
-        num_env_steps_sampled_lifetime="env steps",
-        num_training_step_calls_per_iteration="calls",
-        done="",
-        config="",
-    ),
-    *keys_of("early stopping", "", SOMETIMES, stop_reason="sentence"),
-    *keys_of(
-        "task ladder",
-        "curriculum/",
-        SOMETIMES,
-        level="tasks",
-        task="",
-        num_episodes="episodes",
-        episode_return_mean="reward",
-    ),
-    *keys_of("non-finite guard", "", SOMETIMES, non_finite="places"),
-    *keys_of("algorithm", "", TRAIN, clock=True, timers="seconds"),
-    *keys_of(
-        "algorithm",
-        f"{TIMERS}/",
-        TRAIN,
-        clock=True,
-        training_iteration="seconds",
-        env_runner_sampling_timer="seconds",
-        learner_update_timer="seconds",
-        synch_weights="seconds",
-        split="seconds",
-    ),
-    *keys_of(
-        "algorithm",
-        f"{TIMERS}/",
-        SOMETIMES,
-        clock=True,
-        evaluation_iteration="seconds",
-        replay_buffer_add_timer="seconds",
-    ),
-    *keys_of(
-        "run clock",
-        "",
-        TRAIN,
-        clock=True,
-        date="local time",
-        timestamp="seconds since 1970",
-        time_this_iter_s="seconds",
-        time_total_s="seconds",
-        pid="process id",
-        hostname="name",
-    ),
-    *keys_of(
-        "run clock",
-        "",
-        TRAIN,
-        disturbance=True,
-        time_since_restore="seconds",
-        iterations_since_restore="iterations",
-    ),
-    *keys_of("machines of unlike kinds", "", SOMETIMES, disturbance=True, engine=""),
-    *keys_of(
-        "machines of unlike kinds",
-        "engine/",
-        SOMETIMES,
-        disturbance=True,
-        num_cpu_kinds="kinds",
-    ),
-    *keys_of("env runner group", "", TRAIN, disturbance=True, fault_tolerance=""),
-    *keys_of(
-        "env runner group",
-        f"{FAULT_TOLERANCE}/",
-        TRAIN,
-        disturbance=True,
-        num_healthy_workers="runners",
-        num_remote_worker_restarts="restarts",
-        num_sub_environment_restarts="restarts",
-        num_episodes_lost="episodes",
-        num_env_steps_lost="env steps",
-        num_episodes_lost_lifetime="episodes",
-        num_env_steps_lost_lifetime="env steps",
-        repair_time_s="seconds",
-    ),
-    *keys_of(
-        "env runner group",
-        f"{FAULT_TOLERANCE}/",
-        SOMETIMES,
-        disturbance=True,
-        num_samples_dropped="samples",
-    ),
-    *keys_of(
-        "checkpoint callbacks",
-        f"{FAULT_TOLERANCE}/",
-        SOMETIMES,
-        disturbance=True,
-        num_failed_saves_lifetime="saves",
-    ),
-    *keys_of(
-        "result loggers",
-        f"{FAULT_TOLERANCE}/",
-        SOMETIMES,
-        disturbance=True,
-        num_lost_rows_lifetime="results",
-    ),
-)
-
-STANDARD_KEYS: Final[tuple[ResultKey, ...]] = (
-    *_EPISODES,
-    *_STEPS,
-    *_LEARNING,
-    *_EVALUATION,
-    *_RUN,
-)
+STANDARD_KEYS: Final = tuple(_keys_of(_KEYS))
 """All standard keys; `describe` looks one up."""
 
 _PATHS_KEPT: Final = 4096
@@ -704,7 +493,7 @@ def is_always_written(path: str) -> bool:
     return any(
         key.matches(path) and key.pattern.count("/") == depth
         for key in STANDARD_KEYS
-        if "train" in key.always_in and not key.pattern.startswith(f"{EVALUATION}/")
+        if "train" in key.always_in and not key.pattern.startswith("evaluation/")
     )
 
 

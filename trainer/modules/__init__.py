@@ -1,49 +1,15 @@
 """Networks that act and learn: the base class, the ready-made actor-critic, and their specs."""
 
-from trainer.episodes.episode_columns import VF_PREDS
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule, RLModuleSpec
 from trainer.modules.by_module import ByModule, check_module_ids, component_of, module_position
 from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.module_table import Matchups, ModuleTable, OwnActing
 from trainer.modules.multi_rl_module import MultiRLModule, MultiRLModuleSpec, PolicySpec
-from trainer.modules.q_module import QModelConfig, QModule
+from trainer.modules.q_module import QModule
 from trainer.modules.random_module import RandomRLModule
-from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.modules.torch_critics import TorchSACModule
 from trainer.modules.torch_module import TorchRLModule
-
-__all__ = [
-    "VF_PREDS",
-    "ActorCriticModule",
-    "ByModule",
-    "DefaultModelConfig",
-    "Matchups",
-    "ModuleTable",
-    "MultiRLModule",
-    "MultiRLModuleSpec",
-    "OwnActing",
-    "PolicyModule",
-    "PolicySpec",
-    "QModelConfig",
-    "QModule",
-    "RLModule",
-    "RLModuleSpec",
-    "RandomRLModule",
-    "RecurrentModule",
-    "RecurrentPolicyModule",
-    "SACModelConfig",
-    "SACModule",
-    "StatefulRLModule",
-    "TorchRLModule",
-    "TorchSACModule",
-    "check_module_ids",
-    "component_of",
-    "distribution_for",
-    "module_position",
-    "observation_size",
-    "plain_names",
-]

@@ -6,7 +6,7 @@ A spec is what is needed to build a module anywhere: a small frozen value that c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -20,10 +20,8 @@ from trainer.errors import ConfigError, ModuleError
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
-    ObservationColumns,
-    backend_of,
-    draw_weights,
-    image_of,
+    Trunk,
+    observation_plan,
 )
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
@@ -100,32 +98,30 @@ class ActorCriticModule(RLModule):
 
     def setup(self) -> None:
         """Lays the networks over the parameters."""
-        self._encoder = None
-        if not self._plans["encoder"].is_empty:
-            self._encoder = self._network("encoder")
+        self._trunk = Trunk(
+            self._plans["encoder"],
+            self.parameters,
+            self.gradients,
+            are_images=self._image is not None,
+        )
         self._pi = self._network("pi")
         self._vf = None
         if self.has_value_network and (self.gives_values or not self.inference_only):
             self._vf = self._network("vf")
-        before = [self._encoder] if self._encoder else []
-        self._acting = acting_forward(*before, self._pi)
-        self._acting_in_parts: _ActingInParts | None = None
-        if self.gives_values and self._encoder is not None and self._vf is not None:
-            self._acting_in_parts = _ActingInParts(self._encoder, self._pi, self._vf)
+        self._acting = self._trunk.acting_with(self._pi)
+        self._acting_heads: list[Callable[[Array], Array]] | None = None
+        if self.gives_values and self._vf is not None:
+            self._acting_heads = [acting_forward(self._pi), acting_forward(self._vf)]
         self._log_std = self.parameters.views.get("pi/log_std")
-        self._columns = ObservationColumns(
-            self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
-        )
         self._allocate(0)
 
     def initialize(self, rng: np.random.Generator) -> None:
         """Draws encoder, policy and value network, in this order."""
         initializer = INITIALIZERS[self._config.initializer]
-        if self._encoder is not None:
-            draw_weights(self._encoder, rng, initializer)
-        draw_weights(self._pi, rng, initializer, gain=POLICY_HEAD_GAIN)
+        self._trunk.initialize(rng, initializer)
+        self._pi.initialize(rng, initializer=initializer, gain=POLICY_HEAD_GAIN)
         if self._vf is not None:
-            draw_weights(self._vf, rng, initializer, gain=VALUE_HEAD_GAIN)
+            self._vf.initialize(rng, initializer=initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """See `RLModule.forward_acting`."""
@@ -163,10 +159,12 @@ class ActorCriticModule(RLModule):
 
     def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_inference`."""
-        if self._acting_in_parts is None:
+        if self._acting_heads is None:
             return super().forward_inference(batch)
-        inputs, values = self._acting_in_parts(self.checked_rows(batch))
-        return {ACTION_DIST_INPUTS: self._with_log_std(inputs), VF_PREDS: values}
+        # In parts, row-exactly: the bits of the policy are those of `forward_acting`.
+        features = self._trunk.act(self.checked_rows(batch))
+        inputs, values = (head(features) for head in self._acting_heads)
+        return {ACTION_DIST_INPUTS: self._with_log_std(inputs), VF_PREDS: values[:, 0]}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_exploration`."""
@@ -179,9 +177,7 @@ class ActorCriticModule(RLModule):
         obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
-        features = self._columns.of(obs)
-        if self._encoder is not None:
-            features = self._encoder.forward(features)
+        features = self._trunk.forward(obs)
         inputs = self._pi.forward(features)[:-1]
         if self._log_std is not None:
             self._dist_inputs[: len(inputs)] = inputs
@@ -207,16 +203,10 @@ class ActorCriticModule(RLModule):
             width = len(self._log_std)
             np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])
             gradient = gradient[:width]
-        d_pi = d_vf = None
-        if self._encoder is not None:
-            d_pi, d_vf = self._d_features
-        self._pi.backward(gradient, d_inputs=d_pi)
-        if self._vf is not None:
-            self._vf.backward(d_vf_preds[None, :], d_inputs=d_vf)
-        if self._encoder is not None and d_pi is not None and d_vf is not None:
-            if self._vf is not None:
-                np.add(d_pi, d_vf, d_pi)
-            self._encoder.backward(d_pi)
+        if self._vf is None:
+            self._trunk.backward((self._pi, gradient))
+        else:
+            self._trunk.backward((self._pi, gradient), (self._vf, d_vf_preds[None, :]))
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
         """See `RLModule.compute_values`; the policy's own layers compute nothing.
@@ -233,31 +223,26 @@ class ActorCriticModule(RLModule):
         size = max(1, len(obs)) if self._image is None else IMAGES_AT_ONCE[self._config.backend]
         values: Array = np.empty(len(obs), self.parameters.dtype)
         for start in range(0, len(obs), size):
-            features = self._columns.of(obs[start : start + size])
-            if self._encoder is not None:
-                features = self._encoder.forward(features)
+            features = self._trunk.forward(obs[start : start + size])
             values[start : start + size] = self._vf.forward(features)[0]
         return values
 
     def _plan_networks(self) -> None:
         """Decides which networks there are, and which layers they have."""
         config = self._config
-        self._image = image_of(self, config)
-        hidden, head = config.hidden_layers(), config.head_layers()
+        encoder = body = observation_plan("encoder", self, config)
+        self._image, before, image = body.image, [], None
+        if not config.vf_share_layers:
+            before, image = [*body.layers], body.image
+            encoder = NetworkPlan("encoder", self.obs_size, [])
         num_outputs = self.action_distribution.num_inputs
         if config.free_log_std:
             num_outputs = self.action_distribution.noise_width
-        backend = backend_of(self, config)
-        encoder = NetworkPlan("encoder", self.obs_size, [])
-        if config.vf_share_layers:
-            encoder = NetworkPlan("encoder", self.obs_size, hidden, self._image, backend)
-        before = [] if config.vf_share_layers else hidden
-        image = None if config.vf_share_layers else self._image
         widths = {"pi": num_outputs, "vf": 1}
         self._plans = {"encoder": encoder}
         for name, width in widths.items():
-            layers = [*before, *head, config.last_layer(width)]
-            self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image, backend)
+            layers = [*before, *config.head_layers(), config.last_layer(width)]
+            self._plans[name] = NetworkPlan(name, encoder.num_outputs, layers, image, body.backend)
 
     def _network(self, name: str) -> MLP | ImageNetwork:
         return self._plans[name].build(self.parameters, self.gradients)
@@ -266,32 +251,10 @@ class ActorCriticModule(RLModule):
         """Makes the memory that training batches of that size need."""
         dtype = self.parameters.dtype
         self._batch_size = -1  # an interrupt may come before all of it is there
-        num_features = self._plans["encoder"].num_outputs
-        self._d_features: Array = np.empty((2, num_features, batch_size), dtype)
         if self._log_std is not None:
             width = self.action_distribution.num_inputs
             self._dist_inputs: Array = np.empty((width, batch_size), dtype)
         self._batch_size = batch_size
-
-
-class _ActingInParts:
-    """Policy and values of shared features, row-exact: the bits of the policy are those of acting.
-
-    The networks are those of the module, so new weights take effect at once.
-    """
-
-    def __init__(self, *networks: MLP | ImageNetwork) -> None:
-        """Prepares all three for acting.
-
-        Args:
-            *networks: the shared one, that of the policy, that of the values.
-        """
-        self._encoder, self._pi, self._vf = map(acting_forward, networks)
-
-    def __call__(self, rows: Array) -> tuple[Array, Array]:
-        """Outputs of the policy network, [B, N], and values, [B], of rows [B, D]."""
-        features = self._encoder(rows)
-        return self._pi(features), self._vf(features)[:, 0]
 
 
 # ---- policy module

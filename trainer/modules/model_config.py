@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -28,10 +28,11 @@ from trainer.nn import (
     MixedSpec,
     Parameters,
     TensorDraw,
+    acting_forward,
     columns_with_ones,
     name_of_rule,
 )
-from trainer.nn.layers import HIDDEN_GAIN, Initializer
+from trainer.nn.layers import Initializer
 from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
@@ -350,20 +351,6 @@ def _with_suggestion(key: str, known: Sequence[str]) -> str:
 # The networks that read observations: images through convolutions, everything else directly.
 
 
-def draw_weights(
-    network: MLP | ImageNetwork,
-    rng: np.random.Generator,
-    initializer: Initializer,
-    *,
-    gain: float = HIDDEN_GAIN,
-) -> None:
-    """Draws the first weights of a network; `gain` is that of its last dense layer."""
-    gains = [HIDDEN_GAIN] * len(network.layers)
-    if gains:
-        gains[-1] = gain
-    network.initialize(rng, initializer=initializer, gains=gains)
-
-
 _DEFAULT_FILTERS: Final = (
     (60, ((16, 8, 4), (32, 4, 2))),
     (24, ((16, 4, 2), (32, 4, 2))),
@@ -480,13 +467,7 @@ class NetworkPlan:
         """The network, laid over its tensors."""
         backend = BACKENDS[self.backend]
         if self.image is None:
-            return backend.mlp(
-                parameters,
-                gradients,
-                name=self.name,
-                num_inputs=self.num_inputs,
-                layers=self.layers,
-            )
+            return backend.mlp(parameters, gradients, name=self.name, layers=self.layers)
         return ImageNetwork(
             parameters,
             gradients,
@@ -498,23 +479,89 @@ class NetworkPlan:
         )
 
 
-class ObservationColumns:
-    """Observations as the networks that read them want them, in memory that is used again.
+def observation_plan(name: str, module: RLModule, config: DefaultModelConfig) -> NetworkPlan:
+    """The network that reads a module's observations first: convolutions, and hidden layers.
 
-    An `MLP` wants columns with a row of ones below, an `ImageNetwork` rows.
+    Raises:
+        UnsupportedSpaceError, ConfigError: see `image_of`.
+    """
+    image = image_of(module, config)
+    backend = backend_of(module, config)
+    return NetworkPlan(name, module.obs_size, config.hidden_layers(), image, backend)
+
+
+class Trunk:
+    """What the heads of a module read: observations, or the features of an encoder that they share.
+
+    An `MLP` reads columns with a row of ones below, an `ImageNetwork` rows. Memory is used again.
+
+    Attributes:
+        encoder: None if the heads read observations.
     """
 
-    def __init__(self, obs_size: int, *, dtype: type[np.floating[Any]], are_images: bool) -> None:
-        self._obs_size = obs_size
-        self._dtype = dtype
-        self._are_images = are_images
-        self._columns: Array = columns_with_ones(obs_size, 0, dtype)
+    def __init__(
+        self,
+        plan: NetworkPlan,
+        parameters: Parameters,
+        gradients: Parameters,
+        *,
+        are_images: bool | None = None,
+    ) -> None:
+        """Builds the encoder, unless its plan is empty.
 
-    def of(self, obs: Array) -> Array:
-        """What `forward` of the networks takes, for observations [B, D]."""
+        Args:
+            plan: of the encoder.
+            parameters: what it computes with.
+            gradients: what `backward` overwrites.
+            are_images: convolutions read the observations; None: if the encoder has some.
+        """
+        self.encoder = None if plan.is_empty else plan.build(parameters, gradients)
+        self._acting = None if self.encoder is None else acting_forward(self.encoder)
+        self._are_images = plan.image is not None if are_images is None else are_images
+        self._columns = columns_with_ones(plan.num_inputs, 0, parameters.dtype)
+        self._d_features: Array = np.empty((0, plan.num_outputs, 0), parameters.dtype)
+
+    def initialize(self, rng: np.random.Generator, initializer: Initializer) -> None:
+        """Draws the weights of the encoder."""
+        if self.encoder is not None:
+            self.encoder.initialize(rng, initializer=initializer)
+
+    def acting_with(self, head: MLP | ImageNetwork) -> Callable[[Array], Array]:
+        """Gives the outputs of a head, row-exactly, for observations [B, D]."""
+        return acting_forward(*([self.encoder] if self.encoder else []), head)
+
+    def act(self, obs: Array) -> Array:
+        """The features of observations [B, D], row-exactly."""
+        return obs if self._acting is None else self._acting(obs)
+
+    def forward(self, obs: Array) -> Array:
+        """What `forward` of the heads takes, for observations [B, D]."""
         if self._are_images:
-            return obs
-        if self._columns.shape[1] != len(obs):
-            self._columns = columns_with_ones(self._obs_size, len(obs), self._dtype)
-        self._columns[:-1] = obs.T
-        return self._columns
+            features = obs
+        else:
+            if self._columns.shape[1] != len(obs):
+                shape = self._columns.shape[0] - 1, len(obs)
+                self._columns = columns_with_ones(*shape, self._columns.dtype.type)
+            self._columns[:-1] = obs.T
+            features = self._columns
+        return features if self.encoder is None else self.encoder.forward(features)
+
+    def backward(self, *heads: tuple[MLP | ImageNetwork, Array]) -> None:
+        """Overwrites the gradients of heads and encoder, for the last forward pass.
+
+        Args:
+            *heads: each with the derivative of the loss for its outputs, [N, B].
+        """
+        if self.encoder is None:
+            for head, gradient in heads:
+                head.backward(gradient)
+            return
+        shape = len(heads), self._d_features.shape[1], heads[0][1].shape[1]
+        if self._d_features.shape != shape:
+            self._d_features = np.empty(shape, self._d_features.dtype)
+        for (head, gradient), d_features in zip(heads, self._d_features, strict=True):
+            head.backward(gradient, d_inputs=d_features)
+        total = self._d_features[0]
+        for d_features in self._d_features[1:]:
+            np.add(total, d_features, total)
+        self.encoder.backward(total)

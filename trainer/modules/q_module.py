@@ -14,23 +14,18 @@ from trainer.errors import UnsupportedSpaceError
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
-    ObservationColumns,
-    backend_of,
-    draw_weights,
-    image_of,
+    Trunk,
+    observation_plan,
     refuse_memory,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
 from trainer.modules.spaces import INVALID, is_invalid
 from trainer.nn import (
     INITIALIZERS,
-    MLP,
     ActingForward,
     ActionDistribution,
     Categorical,
-    ImageNetwork,
     LayerSpec,
-    acting_forward,
 )
 from trainer.nn.layers import VALUE_HEAD_GAIN
 from trainer.types import Array
@@ -87,18 +82,15 @@ class QModule(RLModule):
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors `<network>/<layer>/kernel` and `.../bias` of "encoder", "af" and "vf"."""
         config = self._config
-        head, hidden = config.head_layers(), config.hidden_layers()
+        head = config.head_layers()
         num_outputs = self.num_actions * config.num_atoms
         self._heads = {"af": [*head, config.last_layer(num_outputs)]}
         if config.dueling:
             self._heads["vf"] = [*head, config.last_layer(config.num_atoms)]
-        self._image = image_of(self, config)
-        self._backend = backend_of(self, config)
-        self._plan = NetworkPlan("encoder", self.obs_size, hidden, self._image, self._backend)
-        self._num_features = self._plan.num_outputs
+        self._plan = observation_plan("encoder", self, config)
         shapes = self._plan.shapes()
         for name, layers in self._heads.items():
-            shapes |= MLP.shapes(name, num_inputs=self._num_features, layers=layers)
+            shapes |= self._head_plan(name, layers).shapes()
         return shapes
 
     def is_for_acting(self, name: str) -> bool:
@@ -111,14 +103,11 @@ class QModule(RLModule):
         config = self._config
         self.atoms = np.linspace(config.v_min, config.v_max, config.num_atoms)
         self.atoms = self.atoms.astype(self.parameters.dtype)
-        self._encoder = None
-        if not self._plan.is_empty:
-            self._encoder = self._plan.build(self.parameters, self.gradients)
+        self._trunk = Trunk(self._plan, self.parameters, self.gradients)
         self._streams = {
-            name: self._network(name, self._num_features, layers)
+            name: self._head_plan(name, layers).build(self.parameters, self.gradients)
             for name, layers in self._heads.items()
         }
-        self._acting_encoder = acting_forward(self._encoder) if self._encoder else None
         self._acting_streams = {
             name: ActingForward(network.layers) for name, network in self._streams.items()
         }
@@ -126,27 +115,22 @@ class QModule(RLModule):
         self._acting_values: Callable[[Array], Array] | None = None
         is_own = type(self).expected_values is not QModule.expected_values
         if not (is_own or config.dueling or config.num_atoms > 1):
-            chain = [network for network in (self._encoder, self._streams["af"]) if network]
-            self._acting_values = acting_forward(*chain)
-        self._columns = ObservationColumns(
-            self.obs_size, dtype=self.parameters.dtype, are_images=self._image is not None
-        )
-        self._allocate(0)
+            self._acting_values = self._trunk.acting_with(self._streams["af"])
+        self._batch_size = 0
 
     def initialize(self, rng: np.random.Generator) -> None:
         """Draws encoder, advantages and values, in this order."""
         initializer = INITIALIZERS[self._config.initializer]
-        if self._encoder is not None:
-            draw_weights(self._encoder, rng, initializer)
+        self._trunk.initialize(rng, initializer)
         for network in self._streams.values():
-            draw_weights(network, rng, initializer, gain=VALUE_HEAD_GAIN)
+            network.initialize(rng, initializer=initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
         """The values Q(s, ·), [B, n]; see `RLModule.forward_acting`."""
         obs = obs if obs.ndim == 2 else self.checked_rows({OBS: obs})
         if self._acting_values is not None:
             return self._acting_values(obs)
-        features = obs if self._acting_encoder is None else self._acting_encoder(obs)
+        features = self._trunk.act(obs)
         outputs = {name: network(features) for name, network in self._acting_streams.items()}
         advantages = outputs["af"].reshape(len(obs), self.num_actions, -1)
         if "vf" in outputs:
@@ -170,16 +154,14 @@ class QModule(RLModule):
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Values [B, n], or logits [B, n·m] in order of actions; a view that does not last."""
         obs = self.checked_rows(batch)
-        if len(obs) != self._batch_size:
-            self._allocate(len(obs))
-        features = self._columns.of(obs)
-        if self._encoder is not None:
-            features = self._encoder.forward(features)
+        self._batch_size = -1  # until the pass is complete
+        features = self._trunk.forward(obs)
         outputs = self._streams["af"].forward(features)[:-1]
         if "vf" in self._streams:
             by_action = outputs.reshape(self.num_actions, -1, len(obs))
             np.subtract(by_action, by_action.mean(axis=0), by_action)
             np.add(by_action, self._streams["vf"].forward(features)[:-1], by_action)
+        self._batch_size = len(obs)
         return {ACTION_DIST_INPUTS: outputs.T}
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
@@ -191,28 +173,13 @@ class QModule(RLModule):
             (self._batch_size, self.num_actions * len(self.atoms)),
         )
         gradient = d_action_dist_inputs.T
-        if self._encoder is None:
-            d_af = d_vf = None
-        else:
-            d_af, d_vf = self._d_features
-        if "vf" in self._streams:
-            by_action = gradient.reshape(self.num_actions, -1, gradient.shape[1])
-            d_value = by_action.sum(axis=0)
-            self._streams["vf"].backward(d_value, d_inputs=d_vf)
-            gradient = (by_action - d_value / self.num_actions).reshape(gradient.shape)
-        self._streams["af"].backward(gradient, d_inputs=d_af)
-        if self._encoder is not None and d_af is not None and d_vf is not None:
-            if "vf" in self._streams:
-                np.add(d_af, d_vf, d_af)
-            self._encoder.backward(d_af)
+        if "vf" not in self._streams:
+            self._trunk.backward((self._streams["af"], gradient))
+            return
+        by_action = gradient.reshape(self.num_actions, -1, gradient.shape[1])
+        d_value = by_action.sum(axis=0)
+        d_advantages = (by_action - d_value / self.num_actions).reshape(gradient.shape)
+        self._trunk.backward((self._streams["af"], d_advantages), (self._streams["vf"], d_value))
 
-    def _network(self, name: str, num_inputs: int, layers: list[LayerSpec]) -> MLP | ImageNetwork:
-        plan = NetworkPlan(name, num_inputs, layers, backend=self._backend)
-        return plan.build(self.parameters, self.gradients)
-
-    def _allocate(self, batch_size: int) -> None:
-        """Makes the memory that training batches of that size need."""
-        dtype = self.parameters.dtype
-        self._batch_size = -1  # an interrupt may come before all of it is there
-        self._d_features: Array = np.empty((2, self._num_features, batch_size), dtype)
-        self._batch_size = batch_size
+    def _head_plan(self, name: str, layers: list[LayerSpec]) -> NetworkPlan:
+        return NetworkPlan(name, self._plan.num_outputs, layers, backend=self._plan.backend)

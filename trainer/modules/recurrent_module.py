@@ -29,10 +29,8 @@ from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
-    ObservationColumns,
-    backend_of,
-    draw_weights,
-    image_of,
+    Trunk,
+    observation_plan,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS
 from trainer.modules.spaces import distribution_for, observation_size
@@ -96,43 +94,34 @@ class Tower:
     """
 
     def __init__(self, plan: TowerPlan, parameters: Parameters, gradients: Parameters) -> None:
-        self._body = None if plan.body.is_empty else plan.body.build(parameters, gradients)
+        self._body = Trunk(plan.body, parameters, gradients)
         self.layer = plan.layer_class(
             parameters,
             gradients,
             name=f"{plan.name}/memory",
-            num_inputs=plan.num_inputs,
-            width=plan.config.lstm_cell_size,
             draw=plan.config.draw_of("lstm"),
         )
-        self._acting_body = None if self._body is None else acting_forward(self._body)
         self._num_features = plan.body.num_outputs
         self._num_previous = plan.num_previous
-        self._columns = ObservationColumns(
-            plan.body.num_inputs, dtype=parameters.dtype, are_images=plan.body.image is not None
-        )
         self._dtype = parameters.dtype
 
     def initialize(self, rng: np.random.Generator, initializer: Initializer) -> None:
         """Draws all weights."""
-        if self._body is not None:
-            draw_weights(self._body, rng, initializer)
+        self._body.initialize(rng, initializer)
         self.layer.initialize(rng, initializer=initializer)
 
     def act(
         self, rows: Array, previous: Array | None, state: Mapping[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
         """One step, row-exact: outputs [B, H] and state, of rows [B, D]."""
-        features = rows if self._acting_body is None else self._acting_body(rows)
+        features = self._body.act(rows)
         if previous is not None:
             features = np.concatenate([features, previous], axis=1)
         return self.layer.step(features, state)
 
     def forward(self, rows: Array, previous: Array | None, state: Mapping[str, Array]) -> Array:
         """The outputs of all steps, [H + 1, L · N], of rows [L · N, D]."""
-        features = self._columns.of(rows)
-        if self._body is not None:
-            features = self._body.forward(features)
+        features = self._body.forward(rows)
         if previous is not None:
             columns = columns_with_ones(self.layer.num_inputs, len(rows), self._dtype)
             columns[: self._num_features] = features[:-1]
@@ -142,12 +131,12 @@ class Tower:
 
     def backward(self, gradient: Array) -> None:
         """Overwrites the gradients of all layers; `gradient` [H, L · N] is that of the outputs."""
-        if self._body is None:
+        if self._body.encoder is None:
             self.layer.backward(gradient)
             return
         d_inputs = np.empty((self.layer.num_inputs, gradient.shape[1]), self._dtype)
         self.layer.backward(gradient, d_inputs=d_inputs)
-        self._body.backward(d_inputs[: self._num_features])
+        self._body.encoder.backward(d_inputs[: self._num_features])
 
 
 @checked_methods(but=(*JUDGED_BY_CHECKED_ROWS, "forward_step", "forward_sequences"))
@@ -176,15 +165,13 @@ class RecurrentModule(StatefulRLModule):
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors of towers, `<tower>/<layer>/...` and `<tower>/memory/...`; "pi/...", "vf/..."."""
         config = self._config
-        backend, image = backend_of(self, config), image_of(self, config)
         previous = observation_size(self.action_space) if config.lstm_use_prev_action else 0
         self._num_previous = previous + bool(config.lstm_use_prev_reward)
         is_shared = config.vf_share_layers or not self.has_value_network
         names = ["encoder"] if is_shared else ["actor", "critic"]
-        hidden = config.hidden_layers()
         self._plans = {}
         for name in names:
-            body = NetworkPlan(name, self.obs_size, hidden, image, backend)
+            body = observation_plan(name, self, config)
             self._plans[name] = TowerPlan(name, body, config, num_previous=self._num_previous)
         widths = {"pi": self.action_distribution.num_inputs, "vf": 1}
         if not self.has_value_network:
@@ -192,7 +179,9 @@ class RecurrentModule(StatefulRLModule):
         self._heads = {}
         for name, width in widths.items():
             layers = [*config.head_layers(), config.last_layer(width)]
-            self._heads[name] = NetworkPlan(name, config.lstm_cell_size, layers, None, backend)
+            self._heads[name] = NetworkPlan(
+                name, config.lstm_cell_size, layers, backend=body.backend
+            )
         shapes: dict[str, tuple[int, ...]] = {}
         for tower in self._plans.values():
             shapes |= tower.shapes()
@@ -221,7 +210,7 @@ class RecurrentModule(StatefulRLModule):
             tower.initialize(rng, initializer)
         head_gains = {"pi": POLICY_HEAD_GAIN, "vf": VALUE_HEAD_GAIN}
         for name, network in self._networks.items():
-            draw_weights(network, rng, initializer, gain=head_gains[name])
+            network.initialize(rng, initializer=initializer, gain=head_gains[name])
 
     def get_initial_state(self) -> dict[str, Any]:
         """Zeros; see the class for their names."""

@@ -521,12 +521,16 @@ class RLModule(Checkpointable, ABC):
         inference_only: bool = False,
     ) -> dict[str, Array]:
         """Copies of all tensors by name, or of those that are asked for or that acting needs."""
-        state = self.parameters.get_state()
+        state = self._tensors()
         if components is not None or not_components is not None:
             state = selected(state, components, not_components)
         if inference_only and not self._all_for_acting():
             return {name: array for name, array in state.items() if self.is_for_acting(name)}
         return state
+
+    def _tensors(self) -> dict[str, Array]:
+        """Copies of all that `get_state` can give."""
+        return self.parameters.get_state()
 
     def _all_for_acting(self) -> bool:
         """Whether acting needs all tensors; found once, as weights are sent in every round."""

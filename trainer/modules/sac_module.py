@@ -18,7 +18,6 @@ from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceErr
 from trainer.modules.model_config import (
     DefaultModelConfig,
     backend_of,
-    draw_weights,
     refuse_memory,
 )
 from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
@@ -92,8 +91,7 @@ class Critics:
         self._obs_size, self._num_actions = obs_size, num_actions
         self._num_inputs = obs_size if of_all_actions else obs_size + num_actions
         self.networks = [
-            mlp_class(parameters, gradients, name=name, num_inputs=self._num_inputs, layers=layers)
-            for name in self.names
+            mlp_class(parameters, gradients, name=name, layers=layers) for name in self.names
         ]
         self._allocate(0)
 
@@ -369,13 +367,7 @@ class SACModule(RLModule):
         self._allocate(0)
 
     def _policy_network(self) -> MLP:
-        return self._mlp_class(
-            self.parameters,
-            self.gradients,
-            name="pi",
-            num_inputs=self.obs_size,
-            layers=self._pi_layers,
-        )
+        return self._mlp_class(self.parameters, self.gradients, name="pi", layers=self._pi_layers)
 
     def _critics_over(self, parameters: Parameters, gradients: Parameters) -> Critics:
         return Critics(
@@ -405,7 +397,7 @@ class SACModule(RLModule):
         networks = [self._pi] if self.critics is None else [self._pi, *self.critics.networks]
         for network in networks:
             head = POLICY_HEAD_GAIN if network is self._pi else VALUE_HEAD_GAIN
-            draw_weights(network, rng, initializer, gain=head)
+            network.initialize(rng, initializer=initializer, gain=head)
         if self.critics is not None:
             self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)
 

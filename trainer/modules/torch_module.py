@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from checkpoints import state_array
 from checkpoints.arguments import argument_error
-from checkpoints.component_paths import selected
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import RLModule
@@ -187,22 +186,14 @@ class TorchRLModule(RLModule):
         self.set_state(given)
         return []
 
-    def get_state(
-        self,
-        components: str | Collection[str] | None = None,
-        *,
-        not_components: str | Collection[str] | None = None,
-        inference_only: bool = False,
-    ) -> dict[str, Array]:
-        """Copies of all parameters and buffers by name; see `RLModule.get_state`."""
+    def _tensors(self) -> dict[str, Array]:
         layers = self._torch_layers
         layers.check_views()
-        whole = self.parameters.get_state()
-        whole.update({name: state_array(a) for name, a in layers.buffers().items()})
-        state = selected(whole, components, not_components)
-        if inference_only:
-            return {name: array for name, array in state.items() if self.is_for_acting(name)}
-        return state
+        buffers = {name: state_array(array) for name, array in layers.buffers().items()}
+        return {**super()._tensors(), **buffers}
+
+    def _all_for_acting(self) -> bool:
+        return False  # buffers are looked at, too
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; see `RLModule.set_state`."""

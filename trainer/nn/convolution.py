@@ -204,10 +204,7 @@ class ConvolutionLayer:
         self.activation: Activation = activation_named(spec.activation)
         self._positions = self.output_shape[0] * self.output_shape[1]
         self._patch_size = math.prod(spec.kernel) * input_shape[2]
-        first, last = f"{name}/kernel", f"{name}/bias"
-        shape = (self._patch_size + 1, spec.channels)
-        self.weights: Array = parameters.block(first, last).reshape(shape)
-        self.weight_gradients: Array = gradients.block(first, last).reshape(shape)
+        self.weights, self.weight_gradients = parameters.layer(name), gradients.layer(name)
         self.zeros = spec.zeros_around(input_shape)
         self._memory = _Memory(self.weights.dtype)
         self._acting_memory = _Memory(self.weights.dtype)
@@ -568,9 +565,7 @@ class ImageNetwork:
         self._num_features = image.num_features
         self._dense: MLP | None = None
         if layers:
-            self._dense = mlp_class(
-                parameters, gradients, name=name, num_inputs=self._num_features, layers=layers
-            )
+            self._dense = mlp_class(parameters, gradients, name=name, layers=layers)
         self.layers = self._dense.layers if self._dense else []
         self._dtype = parameters.dtype
         self._batch_size = -1
@@ -587,12 +582,12 @@ class ImageNetwork:
         return {**ConvolutionStack.shapes(name, image=image), **dense}
 
     def initialize(
-        self, rng: np.random.Generator, *, initializer: Initializer, gains: Sequence[float]
+        self, rng: np.random.Generator, *, initializer: Initializer, gain: float = HIDDEN_GAIN
     ) -> None:
-        """Draws all weights; the gains are those of the dense layers."""
+        """Draws all weights; `gain` is that of the last dense layer."""
         self.convolutions.initialize(rng, initializer=initializer)
         if self._dense is not None:
-            self._dense.initialize(rng, initializer=initializer, gains=gains)
+            self._dense.initialize(rng, initializer=initializer, gain=gain)
 
     def forward(self, rows: Array) -> Array:
         """The network's outputs with a row of ones below, [N + 1, B]; see `MLP.forward`.

@@ -27,6 +27,7 @@ Weight = float | Array
 """A factor for all rows (float), or one per row ([B])."""
 
 
+@dataclass(frozen=True)
 class DistributionTerms(ABC):
     """Log-probability, entropy and divergence of B rows, and what their gradients need.
 
@@ -62,9 +63,6 @@ class SummedTerms(DistributionTerms):
         parts: the terms of every part.
     """
 
-    logp: Array
-    entropy: Array
-    kl: Array | None
     parts: Sequence[DistributionTerms]
 
     @classmethod
@@ -180,9 +178,6 @@ class CategoricalTerms(DistributionTerms):
         actions: int64 [B].
     """
 
-    logp: Array
-    entropy: Array
-    kl: Array | None
     log_probs: Array
     probs: Array
     reference_probs: Array | None
@@ -358,9 +353,6 @@ class BernoulliTerms(DistributionTerms):
         reference_probs: [B, A], or None.
     """
 
-    logp: Array
-    entropy: Array
-    kl: Array | None
     logits: Array
     probs: Array
     actions: Array
@@ -470,9 +462,6 @@ class DiagGaussianTerms(DistributionTerms):
         is_unclipped: 1 where the log_std was not clipped, otherwise 0, [B, A].
     """
 
-    logp: Array
-    entropy: Array
-    kl: Array | None
     inverse_std: Array
     scaled_error: Array
     scaled_shift: Array | None

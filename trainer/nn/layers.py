@@ -329,7 +329,9 @@ def _xavier_normal(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -
     out[...] = rng.normal(0.0, gain * math.sqrt(2.0 / sum(out.shape)), out.shape)
 
 
-def _kaiming_scale(out: Array, a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming_scale(
+    out: Array, *, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> float:
     """The standard deviation of He et al. 2015, equations 10 and 14."""
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0)}
     gains["leaky_relu"] = math.sqrt(2.0 / (1.0 + a * a))
@@ -342,27 +344,13 @@ def _kaiming_scale(out: Array, a: float, mode: str, nonlinearity: str) -> float:
     return gains[nonlinearity] / math.sqrt(fans[mode])
 
 
-def _kaiming_uniform(
-    rng: np.random.Generator,
-    out: Array,
-    *,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-) -> None:
-    bound = math.sqrt(3.0) * _kaiming_scale(out, a, mode, nonlinearity)
+def _kaiming_uniform(rng: np.random.Generator, out: Array, **options: Any) -> None:
+    bound = math.sqrt(3.0) * _kaiming_scale(out, **options)
     out[...] = rng.uniform(-bound, bound, out.shape)
 
 
-def _kaiming_normal(
-    rng: np.random.Generator,
-    out: Array,
-    *,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-) -> None:
-    out[...] = rng.normal(0.0, _kaiming_scale(out, a, mode, nonlinearity), out.shape)
+def _kaiming_normal(rng: np.random.Generator, out: Array, **options: Any) -> None:
+    out[...] = rng.normal(0.0, _kaiming_scale(out, **options), out.shape)
 
 
 def _orthogonal_kernel(rng: np.random.Generator, out: Array, *, gain: float = 1.0) -> None:
@@ -512,25 +500,15 @@ class DenseLayer:
     """
 
     def __init__(
-        self,
-        parameters: Parameters,
-        gradients: Parameters,
-        *,
-        name: str,
-        num_inputs: int,
-        spec: LayerSpec,
+        self, parameters: Parameters, gradients: Parameters, *, name: str, spec: LayerSpec
     ) -> None:
         self.name = name
-        self.num_inputs = num_inputs
-        self.num_outputs = spec.width
         self.activation: Activation = activation_named(spec.activation)
         self.draw = spec.draw
-        shape = (num_inputs + 1, spec.width)
-        first, last = f"{name}/kernel", f"{name}/bias"
-        self.weights: Array = parameters.block(first, last).reshape(shape)
-        self.weight_gradients: Array = gradients.block(first, last).reshape(shape)
+        self.weights, self.weight_gradients = parameters.layer(name), gradients.layer(name)
+        self.num_inputs, self.num_outputs = len(self.weights) - 1, spec.width
         self._transposed = self.weights.T
-        self._kernel = self.weights[:num_inputs]
+        self._kernel = self.weights[:-1]
 
     @staticmethod
     def shapes(name: str, *, num_inputs: int, num_outputs: int) -> dict[str, tuple[int, ...]]:
@@ -581,17 +559,13 @@ class MLP:
         gradients: Parameters,
         *,
         name: str,
-        num_inputs: int,
         layers: Sequence[LayerSpec],
     ) -> None:
         """Finds its layers in `parameters` and `gradients`, which hold (at least) `shapes(...)`."""
-        self.layers: list[DenseLayer] = []
-        for index, spec in enumerate(layers):
-            layer = DenseLayer(
-                parameters, gradients, name=f"{name}/{index}", num_inputs=num_inputs, spec=spec
-            )
-            self.layers.append(layer)
-            num_inputs = spec.width
+        self.layers = [
+            DenseLayer(parameters, gradients, name=f"{name}/{index}", spec=spec)
+            for index, spec in enumerate(layers)
+        ]
         self._dtype = parameters.dtype
         self._batch_size = -1
         self._caches: list[ActivationCache] = []
@@ -612,11 +586,12 @@ class MLP:
         return shapes
 
     def initialize(
-        self, rng: np.random.Generator, *, initializer: Initializer, gains: Sequence[float]
+        self, rng: np.random.Generator, *, initializer: Initializer, gain: float = HIDDEN_GAIN
     ) -> None:
-        """Draws all weights, with one gain per layer."""
-        for layer, gain in zip(self.layers, gains, strict=True):
-            layer.draw.after(initializer, rng, weights=layer.weights, gain=gain)
+        """Draws all weights; `gain` is that of the last layer."""
+        for layer in self.layers:
+            own = gain if layer is self.layers[-1] else HIDDEN_GAIN
+            layer.draw.after(initializer, rng, weights=layer.weights, gain=own)
 
     def forward(self, inputs: Array) -> Array:
         """The network's outputs with a row of ones below, ready for another network.

@@ -85,6 +85,11 @@ class Parameters:
         stop = self._starts[last] + math.prod(self.shapes[last])
         return self.flat[start:stop]
 
+    def layer(self, name: str) -> Array:
+        """Kernel and, as last row, bias of the layer `name`, [inputs + 1, outputs]; a view."""
+        kernel, bias = f"{name}/kernel", f"{name}/bias"
+        return self.block(kernel, bias).reshape(-1, *self.shapes[bias])
+
     def zeros_like(self) -> Parameters:
         """New parameters of the same names, shapes and dtype, all zero."""
         return Parameters(self.shapes, dtype=self.dtype)

@@ -61,8 +61,6 @@ class RecurrentLayer(ABC):
         gradients: Parameters,
         *,
         name: str,
-        num_inputs: int,
-        width: int,
         draw: LayerDraw = AS_THE_NETWORK,
     ) -> None:
         """Finds its weights in `parameters` and `gradients`, which hold (at least) `shapes(...)`.
@@ -71,19 +69,13 @@ class RecurrentLayer(ABC):
             parameters: what it computes with.
             gradients: what `backward` overwrites.
             name: what its tensors' names begin with.
-            num_inputs: K, ≥ 1.
-            width: H, ≥ 1.
             draw: how its first weights are drawn, where that is decided for the layer alone.
         """
-        self.num_inputs, self.width = num_inputs, width
         self._draw = draw
-        gates = self.num_gates * width
-        first, last, recurrent = (f"{name}/{part}" for part in ("kernel", "bias", "recurrent"))
-        shape = (num_inputs + 1, gates)
-        self.weights: Array = parameters.block(first, last).reshape(shape)
-        self._weight_gradients: Array = gradients.block(first, last).reshape(shape)
-        self.recurrent: Array = parameters.views[recurrent]
-        self._recurrent_gradients: Array = gradients.views[recurrent]
+        self.weights, self._weight_gradients = parameters.layer(name), gradients.layer(name)
+        self.recurrent: Array = parameters.views[f"{name}/recurrent"]
+        self._recurrent_gradients: Array = gradients.views[f"{name}/recurrent"]
+        self.num_inputs, self.width = len(self.weights) - 1, len(self.recurrent)
         self._dtype = parameters.dtype
         self._sizes = (-1, -1)
         self._inputs: Array = np.empty((0, 0))

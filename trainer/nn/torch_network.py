@@ -15,13 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.optional_import import optional_module
-from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack, ImageSpec
+from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
 from trainer.nn.layers import (
     MLP,
     Activation,
     DenseLayer,
     Elu,
-    LayerSpec,
     Linear,
     Relu,
     Sigmoid,
@@ -117,21 +116,13 @@ _FUNCTIONS: Final[Mapping[type[Activation], str]] = MappingProxyType(
 class TorchMLP(MLP):
     """An `MLP` whose passes forward and backward are made by Torch."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        gradients: Parameters,
-        *,
-        name: str,
-        num_inputs: int,
-        layers: Sequence[LayerSpec],
-    ) -> None:
+    def __init__(self, parameters: Parameters, gradients: Parameters, **network: Any) -> None:
         """See `MLP`.
 
         Raises:
             ImportError: Torch is not installed.
         """
-        super().__init__(parameters, gradients, name=name, num_inputs=num_inputs, layers=layers)
+        super().__init__(parameters, gradients, **network)
         layers_in_torch = [_Dense(layer) for layer in self.layers]
         self._graph = _Graph(layers_in_torch, before=(1, 0), after=(1, 0))
         self._outputs_and_ones: Array = columns_with_ones(0, 0, parameters.dtype)
@@ -159,15 +150,13 @@ class TorchStack(ConvolutionStack):
     which kernels are fastest and features have NumPy's order.
     """
 
-    def __init__(
-        self, parameters: Parameters, gradients: Parameters, *, name: str, image: ImageSpec
-    ) -> None:
+    def __init__(self, parameters: Parameters, gradients: Parameters, **network: Any) -> None:
         """See `ConvolutionStack`.
 
         Raises:
             ImportError: Torch is not installed.
         """
-        super().__init__(parameters, gradients, name=name, image=image)
+        super().__init__(parameters, gradients, **network)
         layers = [_Convolution(layer) for layer in self._layers]
         self._graph = _Graph(layers, before=(0, 3, 1, 2), after=(0, 2, 3, 1))
 

@@ -42,10 +42,11 @@ from trainer.ray_engine.place_host import (
     PlaceHost,
 )
 from trainer.runtime.engine import (
+    UNLIMITED,
     Arrivals,
     Inherit,
-    LimitAtWork,
     PlaceIdentity,
+    StallLimit,
     StallWatch,
     TakeOver,
     nothing,
@@ -178,7 +179,7 @@ class RayPlace:
     @property
     def stall_limit_s(self) -> float | None:
         """How long the pending call may go without progress; None is for ever."""
-        return self._watch.limit_s
+        return self._watch.limit.seconds
 
     @property
     def num_heartbeats(self) -> int:
@@ -198,14 +199,7 @@ class RayPlace:
 
     # ---- asking
 
-    def start(
-        self,
-        packed_factory: bytes,
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
-        limit_at_work: LimitAtWork | None = None,
-    ) -> None:
+    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
         """Starts a worker, with another actor unless there is an idle one; see `Place`."""
         if self.owes_answer or self._closing is not None:
             self.kill()
@@ -221,16 +215,10 @@ class RayPlace:
             answer = self.host.handle.start.remote(
                 self.number, self.name, self._call, packed_factory, take_over
             )
-            self._await(answer, stall_limit_s, limited_by)
-            self._watch.limit_at_work = limit_at_work
+            self._await(answer, limit)
 
     def submit(
-        self,
-        method: str,
-        arguments: Sequence[object],
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
+        self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
     ) -> None:
         """Calls a method of the handler; see `Place`."""
         beside: list[Any] = []
@@ -249,7 +237,7 @@ class RayPlace:
         with signals_deferred():
             self._begin(is_start=False)
             answer = self.host.handle.call.remote(self.number, self._call, method, packed, *beside)
-            self._await(answer, stall_limit_s, limited_by)
+            self._await(answer, limit)
 
     def _begin(self, *, is_start: bool) -> None:
         self.is_busy = True
@@ -257,8 +245,8 @@ class RayPlace:
         self._call = self._engine.next_call()
         self._asked_at_s = self._polled_at_s = self._engine.now_s()
 
-    def _await(self, answer: Any, stall_limit_s: float | None, limited_by: str) -> None:
-        self._watch.begin(0, limit_s=stall_limit_s, limited_by=limited_by)
+    def _await(self, answer: Any, limit: StallLimit) -> None:
+        self._watch.begin(0, limit)
         self._pending = answer.future()
         self._pending.add_done_callback(lambda _: self._arrivals.put())
 
@@ -343,7 +331,7 @@ class RayPlace:
 
     def _poll_every_s(self) -> float:
         """Each heartbeat costs what a request costs, so they are few unless the limit is short."""
-        limit_s = self._watch.limit_s
+        limit_s = self._watch.limit.seconds
         if limit_s is None:
             return _POLL_EVERY_S
         return min(_POLL_EVERY_S, max(_SHORTEST_POLL_S, limit_s / _POLLS_PER_LIMIT))
@@ -377,7 +365,7 @@ class RayPlace:
             stalled_s,
             num_heartbeats=self._last.num_heartbeats_ever,
             notes=self.notes,
-            stall_limit=self._watch.limit_text,
+            stall_limit=self._watch.limit.text,
             where=self._where(),
         )
         self.kill()

@@ -7,6 +7,8 @@ that name it there, everything works under the present names; a test shows it.
 
 Type checkers know the present names only.
 """
+# RLlib's constants come from `metrics` in one line; `__all__` lists them.
+# ruff: noqa: F403, F405
 
 from __future__ import annotations
 
@@ -31,59 +33,7 @@ from trainer.rllib_names import algorithm, config, metrics, modules
 from trainer.rllib_names.config import StackSections
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
-from trainer.rllib_names.metrics import (
-    ALL_MODULES,
-    DEFAULT_POLICY_ID,
-    DONE,
-    ENV_RUNNER_RESULTS,
-    ENV_RUNNER_SAMPLING_TIMER,
-    EPISODE_DURATION_SEC_MEAN,
-    EPISODE_LEN_MAX,
-    EPISODE_LEN_MEAN,
-    EPISODE_LEN_MIN,
-    EPISODE_RETURN_MAX,
-    EPISODE_RETURN_MEAN,
-    EPISODE_RETURN_MIN,
-    EVALUATION_ITERATION_TIMER,
-    EVALUATION_RESULTS,
-    FAULT_TOLERANCE_STATS,
-    LAST_TARGET_UPDATE_TS,
-    LEARNER_INFO,
-    LEARNER_RESULTS,
-    LEARNER_STATS_KEY,
-    LEARNER_UPDATE_TIMER,
-    NUM_AGENT_STEPS_SAMPLED,
-    NUM_AGENT_STEPS_SAMPLED_LIFETIME,
-    NUM_AGENT_STEPS_SAMPLED_THIS_ITER,
-    NUM_AGENT_STEPS_TRAINED,
-    NUM_AGENT_STEPS_TRAINED_THIS_ITER,
-    NUM_ENV_STEPS_SAMPLED,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME_THROUGHPUT,
-    NUM_ENV_STEPS_SAMPLED_THIS_ITER,
-    NUM_ENV_STEPS_TRAINED,
-    NUM_ENV_STEPS_TRAINED_LIFETIME,
-    NUM_ENV_STEPS_TRAINED_THIS_ITER,
-    NUM_EPISODES,
-    NUM_EPISODES_LIFETIME,
-    NUM_MODULE_STEPS_SAMPLED,
-    NUM_MODULE_STEPS_SAMPLED_LIFETIME,
-    NUM_MODULE_STEPS_TRAINED,
-    NUM_TARGET_UPDATES,
-    NUM_TRAINABLE_PARAMETERS,
-    NUM_TRAINING_STEP_CALLS_PER_ITERATION,
-    PERF,
-    REPLAY_BUFFER_ADD_DATA_TIMER,
-    REPLAY_BUFFER_RESULTS,
-    SYNCH_WORKER_WEIGHTS_TIMER,
-    TD_ERROR_KEY,
-    TIME_TOTAL_S,
-    TIMERS,
-    TRAINING_ITERATION,
-    TRAINING_ITERATION_TIMER,
-    TRAINING_STEP_TIMER,
-    Columns,
-)
+from trainer.rllib_names.metrics import *
 from trainer.rllib_names.multi_agent import (
     MultiAgentBatch,
     MultiAgentEnvNames,

@@ -17,6 +17,7 @@ from checkpoints.arguments import argument_error, checked_methods
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec
 from trainer.rllib_names.config import NO_OWN_LEARNER
+from trainer.rllib_names.installing import renamed
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- checkpoints
@@ -95,8 +96,6 @@ class _Algorithm(Protocol):
     @property
     def env_runner_group(self) -> Any: ...
     @property
-    def eval_env_runner_group(self) -> Any: ...
-    @property
     def get_state(self) -> Callable[..., dict[str, Any]]: ...
     @property
     def set_state(self) -> Callable[..., None]: ...
@@ -118,15 +117,8 @@ class _Algorithm(Protocol):
 class AlgorithmNames:
     """Adds the older names to an algorithm."""
 
-    @property
-    def workers(self: _Algorithm) -> Any:
-        """Older name of `env_runner_group`."""
-        return self.env_runner_group
-
-    @property
-    def evaluation_workers(self: _Algorithm) -> Any:
-        """Older name of `eval_env_runner_group`."""
-        return self.eval_env_runner_group
+    workers = renamed("env_runner_group")
+    evaluation_workers = renamed("eval_env_runner_group")
 
     def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
         """Older name of `get_module`."""

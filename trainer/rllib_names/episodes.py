@@ -14,6 +14,7 @@ from trainer.episodes import nested
 from trainer.episodes.episode_columns import STATE_IN
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
+from trainer.rllib_names.installing import renamed
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 _OLD_DEFAULT_AGENT_ID: Final = "agent0"
@@ -23,29 +24,20 @@ _OLD_DEFAULT_AGENT_ID: Final = "agent0"
 class EpisodeNames:
     """Adds the old names to an episode, each one line on top of the new ones."""
 
-    id_: str
     t: int
     agent_id: Any
     module_id: Any
-    player: Any
-    is_numpy: bool
     observations: LookbackBuffer
     infos: LookbackBuffer
     actions: LookbackBuffer
     rewards: LookbackBuffer
     extra_model_outputs: dict[str, LookbackBuffer]
     get_return: Callable[[], float]
-    to_numpy: Callable[[], Any]
 
-    @property
-    def episode_id(self) -> str:
-        """Old name of `id_`."""
-        return self.id_
-
-    @property
-    def worker(self) -> Any:
-        """The env runner that plays, in its own process only; None elsewhere."""
-        return self.player
+    episode_id = renamed("id_")
+    worker = renamed("player")
+    is_finalized = renamed("is_numpy")
+    finalize = renamed("to_numpy")
 
     @property
     def length(self) -> int:
@@ -66,15 +58,6 @@ class EpisodeNames:
     def agent_rewards(self) -> dict[tuple[Any, Any], float]:
         """{(agent id, module id): return}; one entry for a single-agent episode."""
         return {(self.get_agents()[0], self.policy_for()): self.get_return()}
-
-    @property
-    def is_finalized(self) -> bool:
-        """Old name of `is_numpy`."""
-        return self.is_numpy
-
-    def finalize(self) -> None:
-        """Old name of `to_numpy()`."""
-        self.to_numpy()
 
     def get_agents(self) -> list[Any]:
         """The ids of the agents that play."""

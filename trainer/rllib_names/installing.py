@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from typing import Any, Final
 
 _NOT_MEMBERS: Final = frozenset(
     {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__qualname__"}
     | {"__static_attributes__", "__firstlineno__"}
 )
+
+
+def renamed(name: str) -> property:
+    """A method or attribute that is called `name` today."""
+    return property(operator.attrgetter(name), doc=f"Older name of `{name}`.")
 
 
 def add_names(cls: type, names: type) -> None:

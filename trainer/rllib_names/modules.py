@@ -55,6 +55,7 @@ class PolicyNames:
     """
 
     _num_policy_draws = 0
+    _has_probabilities = True
     model = _Itself()
     framework = "numpy"
 
@@ -106,16 +107,27 @@ class PolicyNames:
             obs_batch: one row per observation, [B, ...].
             state_batches: an empty list; networks with memory are refused.
             explore: draw actions from the distribution; the draws of one module object follow from
-                how often it was asked. False takes the most likely ones. None draws.
+                how often it was asked. False takes the most likely ones. None draws; of a Q-network
+                it takes the actions of the largest values.
 
         Returns:
             The actions as the module gives them, no states, and {"action_dist_inputs",
             "action_logp", "action_prob"}.
+
+        Raises:
+            ModuleError: `explore=True` of a Q-network: how values become actions then is no part of
+                it; or the observations do not fit.
         """
         del state_batches
+        if explore and not self._has_probabilities:
+            raise ModuleError(
+                "compute_actions(explore=True) was called on a Q-network, which has values and no "
+                "probabilities. `algorithm.compute_single_action(obs, explore=True)` explores as "
+                "the config says."
+            )
         module, obs = _module(self), _rows(_module(self), obs_batch)
         distribution = module.action_distribution
-        if explore is False:
+        if explore is False or not self._has_probabilities:
             inputs = module.forward_inference({OBS: obs})[ACTION_DIST_INPUTS]
             actions = distribution.deterministic(inputs)
         else:
@@ -158,31 +170,7 @@ class PolicyNames:
 class QPolicyNames:
     """What is different with Q-networks."""
 
-    @takes(obs_batch=numeric())
-    def compute_actions(
-        self,
-        obs_batch: Any,
-        state_batches: Sequence[Any] | None = None,
-        *,
-        explore: bool | None = None,
-        **_: Any,
-    ) -> tuple[Any, list[Any], dict[str, Array]]:
-        """The actions of the largest values; see `RLModule.compute_actions`.
-
-        Raises:
-            ModuleError: `explore=True`: how values become actions then is no part of a network.
-        """
-        if explore:
-            raise ModuleError(
-                "compute_actions(explore=True) was called on a Q-network, which has values and no "
-                "probabilities. `algorithm.compute_single_action(obs, explore=True)` explores as "
-                "the config says."
-            )
-        of_all: Any = PolicyNames.compute_actions
-        found: tuple[Any, list[Any], dict[str, Array]] = of_all(
-            self, obs_batch, state_batches, explore=False
-        )
-        return found
+    _has_probabilities = False
 
 
 def _rows(module: RLModule, obs_batch: Any) -> Array:

@@ -21,6 +21,7 @@ from trainer.episodes.agent_ledger import AgentLedger
 from trainer.episodes.agent_parts import newest_common_info
 from trainer.episodes.episode_columns import STATE_IN
 from trainer.errors import EpisodeError
+from trainer.rllib_names.installing import renamed
 from trainer.rllib_names.runners import batch_of
 from trainer.types import DEFAULT_MODULE_ID, AgentId
 
@@ -156,22 +157,18 @@ class MultiAgentEpisodeNames:
     """Adds the old names to an episode of several agents, each one line on top of the new ones."""
 
     number: int | None
-    player: Any
-    agent_to_module_mapping_fn: Any
     get_return: Callable[[], float]
     get_agent_returns: Callable[[], dict[AgentId, float]]
     _ledger: AgentLedger
     _columns: AgentColumns
 
+    worker = renamed("player")
+    policy_mapping_fn = renamed("agent_to_module_mapping_fn")
+
     @property
     def episode_id(self) -> EpisodeNumberText:
         """Old name of `id_`; counts like `number`."""
         return EpisodeNumberText(self._ledger.id_, self.number)
-
-    @property
-    def worker(self) -> Any:
-        """The env runner that plays, in its own process only; None elsewhere."""
-        return self.player
 
     @property
     def length(self) -> int:
@@ -193,11 +190,6 @@ class MultiAgentEpisodeNames:
         """{(agent id, module id): return}."""
         returns = self.get_agent_returns()
         return {(agent, self.policy_for(agent)): total for agent, total in returns.items()}
-
-    @property
-    def policy_mapping_fn(self) -> Any:
-        """The mapping function that was given to the episode, or None."""
-        return self.agent_to_module_mapping_fn
 
     def get_sample_batch(self) -> MultiAgentBatch:
         """The completed rows of this chunk by module, agents in canonical order."""

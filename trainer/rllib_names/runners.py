@@ -12,6 +12,7 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import INFOS, NEW_OBS
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeRecord, EpisodeStatistics
+from trainer.rllib_names.installing import renamed
 from trainer.runner_group import EnvRunnerGroup
 
 # ---- one runner
@@ -30,10 +31,7 @@ class _EnvRunner(Protocol):
 class EnvRunnerNames:
     """Adds the older names to an env runner."""
 
-    @property
-    def policy_config(self: _EnvRunner) -> Any:
-        """Older name of `config`."""
-        return self.config
+    policy_config = renamed("config")
 
     @property
     def policy_map(self: _EnvRunner) -> dict[str, Any]:
@@ -171,14 +169,6 @@ class _EnvRunnerGroup(Protocol):
     def local_env_runner(self) -> Any: ...
     @property
     def foreach_env_runner(self) -> Callable[..., list[Any]]: ...
-    @property
-    def foreach_env_runner_with_id(self) -> Callable[..., list[Any]]: ...
-    @property
-    def foreach_env_runner_async(self) -> Callable[..., int]: ...
-    def healthy_env_runner_ids(self) -> list[int]: ...
-    def num_remote_env_runners(self) -> int: ...
-    def num_healthy_env_runners(self) -> int: ...
-    def probe_unhealthy_env_runners(self) -> list[int]: ...
 
 
 @checked_methods()
@@ -195,15 +185,12 @@ class EnvRunnerGroupNames:
         """Older name of `foreach_env_runner`."""
         return self.foreach_env_runner(func, local_env_runner=local_worker, **options)
 
-    def foreach_worker_async(self: _EnvRunnerGroup, func: Any, **options: Any) -> int:
-        """Older name of `foreach_env_runner_async`."""
-        return self.foreach_env_runner_async(func, **options)
-
-    def foreach_worker_with_id(
-        self: _EnvRunnerGroup, func: Callable[[int, Any], Any], **options: Any
-    ) -> list[Any]:
-        """Older name of `foreach_env_runner_with_id`."""
-        return self.foreach_env_runner_with_id(func, **options)
+    foreach_worker_async = renamed("foreach_env_runner_async")
+    foreach_worker_with_id = renamed("foreach_env_runner_with_id")
+    num_remote_workers = renamed("num_remote_env_runners")
+    num_healthy_workers = renamed("num_healthy_env_runners")
+    probe_unhealthy_workers = renamed("probe_unhealthy_env_runners")
+    healthy_worker_ids = renamed("healthy_env_runner_ids")
 
     def foreach_policy(
         self: _EnvRunnerGroup, func: Callable[[Any, str], Any], **kwargs: Any
@@ -222,22 +209,6 @@ class EnvRunnerGroupNames:
     def local_worker(self: _EnvRunnerGroup) -> Any:
         """Older name of `local_env_runner`."""
         return self.local_env_runner
-
-    def num_remote_workers(self: _EnvRunnerGroup) -> int:
-        """Older name of `num_remote_env_runners`."""
-        return self.num_remote_env_runners()
-
-    def num_healthy_workers(self: _EnvRunnerGroup) -> int:
-        """Older name of `num_healthy_env_runners`."""
-        return self.num_healthy_env_runners()
-
-    def probe_unhealthy_workers(self: _EnvRunnerGroup) -> list[int]:
-        """Older name of `probe_unhealthy_env_runners`."""
-        return self.probe_unhealthy_env_runners()
-
-    def healthy_worker_ids(self: _EnvRunnerGroup) -> list[int]:
-        """Older name of `healthy_env_runner_ids`."""
-        return self.healthy_env_runner_ids()
 
 
 class _OfModules:

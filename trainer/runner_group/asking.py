@@ -42,8 +42,9 @@ from trainer.runner_group.rounds import (
     RequestRound,
     Round,
     RoundResult,
+    wait_for_end,
 )
-from trainer.runtime.engine import Engine
+from trainer.runtime.engine import Engine, StallLimit
 from trainer.runtime.machine_facts import cpu_kinds
 from trainer.runtime.messages import Failed, Lost
 from trainer.runtime.restart_policy import RestartPolicy
@@ -76,8 +77,7 @@ class Asking:
         module_specs: what the runners' modules are made from; complete once they were made.
         agents: all possible agents of the envs, and their spaces; None for envs of one agent.
         crash_files: where requests that failed are kept.
-        stall_limit_s: how long a runner may go without an env step; None is for ever.
-        limited_by: the setting that says so.
+        limit: how long a runner may go without an env step.
         under_way: what goes on while the main process does something else; None if nothing does.
         num_restarts: runners that were replaced after failures so far.
     """
@@ -87,8 +87,6 @@ class Asking:
         records: RunnerRecords,
         *,
         policy: RestartPolicy,
-        stall_limit_s: float | None,
-        start_limit_s: float | None,
         crash_files: CrashFiles,
         on_recreated: OnRecreated,
         engine: Engine | None = None,
@@ -98,8 +96,6 @@ class Asking:
         Args:
             records: of the runners.
             policy: what to do about failures.
-            stall_limit_s: a runner without an env step for so long is replaced; None waits.
-            start_limit_s: the same while a runner is made and put to its position.
             crash_files: where requests that failed are kept.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             engine: where remote runners live; None is for processes of this machine.
@@ -108,14 +104,18 @@ class Asking:
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
         self.agents: EnvAgents | None = None
         self.crash_files = crash_files
-        self.stall_limit_s = stall_limit_s
         is_evaluation = records.spec.in_evaluation
-        self.limited_by = "evaluation_sample_timeout_s" if is_evaluation else "sample_timeout_s"
+        setting = "evaluation_sample_timeout_s" if is_evaluation else "sample_timeout_s"
+        self.limit = StallLimit(policy.stall_limit_s, setting)
         self.under_way: UnderWay | None = None
         self.num_restarts = 0
         self._records = records
         self._policy = policy
-        self._start_limit_s = start_limit_s
+        self._start_limit = StallLimit(
+            policy.start_limit_s,
+            "env_runner_restore_timeout_s",
+            at_work=None if policy.stall_limit_s is None else self.limit,
+        )
         self._engine = engine
         self._on_recreated = on_recreated
         self._recreated: list[int] = []
@@ -149,7 +149,6 @@ class Asking:
             )
         self.finish()
         places = self._records.places
-        at_work = None if self.stall_limit_s is None else (self.stall_limit_s, self.limited_by)
         if self._pool is None:
             return LocalRound(places, weights=self.weights, crash_files=self.crash_files)
         return RequestRound(
@@ -157,8 +156,7 @@ class Asking:
             places,
             weights=self.weights,
             policy=self._policy,
-            start_limit_s=self._start_limit_s,
-            limit_at_work=at_work,
+            start_limit=self._start_limit,
             crash_files=self.crash_files,
         )
 
@@ -247,13 +245,7 @@ class Asking:
 
     def bring_up_to_date(self, indices: Collection[int]) -> dict[int, ApplyReply]:
         """Lets runners hold at once what they are to hold: weights, normalisation, positions."""
-        ask = Ask(
-            "apply",
-            ("ping", {}),
-            is_repeatable=False,
-            stall_limit_s=self.stall_limit_s,
-            limited_by=self.limited_by,
-        )
+        ask = Ask("apply", ("ping", {}), is_repeatable=False, limit=self.limit)
         return self.run(dict.fromkeys(indices, ask)).answers
 
     # ---- what is under way
@@ -329,7 +321,7 @@ class Asking:
         self._is_stopped = True
         self.abandon()
         if self._pool is not None:
-            self._pool.stop(grace_s=min(CLOSING_S, self.stall_limit_s or CLOSING_S))
+            self._pool.stop(grace_s=min(CLOSING_S, self.limit.seconds or CLOSING_S))
             self._pool.engine.close()
         self._records.stop_runners()
 
@@ -579,8 +571,7 @@ def asks_for(
             "apply",
             (function, dict(kwargs or {})),
             is_repeatable=False,
-            stall_limit_s=stall_limit_s,
-            limited_by="timeout_seconds",
+            limit=StallLimit(stall_limit_s, "timeout_seconds"),
         )
         for index, function in zip(indices, functions, strict=True)
     }
@@ -713,12 +704,7 @@ class AsyncCalls:
 
     def finish(self) -> None:
         """Waits until no call is under way; an interrupt ends them."""
-        try:
-            while not self.advance(_LOOK_EVERY_S):
-                pass
-        except BaseException:
-            self.abandon()
-            raise
+        wait_for_end(self, look_every_s=_LOOK_EVERY_S)
 
     def abandon(self) -> None:
         """Kills workers still busy."""

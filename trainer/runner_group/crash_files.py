@@ -7,15 +7,11 @@ the steps that were lost with a process need not be known: the same runner choos
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from callbacks.chain import CHAIN_STATE
 from checkpoints import (
@@ -30,7 +26,7 @@ from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
 from checkpoints.file_system import replacing
 from trainer.connectors import Normalization
-from trainer.connectors.encoding import ObservationNormalizer, RewardTransform
+from trainer.connectors.encoding import REWARDS_STATE
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
@@ -54,7 +50,7 @@ from trainer.modules.module_table import (
 from trainer.runner_group.records import RunnerPlace, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
-from trainer.seeding import Role
+from trainer.seeding import GlobalGenerators, Role
 from trainer.types import AgentId, ModuleId, State
 
 _LOGGER = logging.getLogger(__name__)
@@ -78,15 +74,7 @@ _NORMALIZATION: Final = shapes.fields(
             shapes.fields({name: shapes.array() for name in ("mean", "factors", "limits")}),
             shapes.NOTHING,
         ),
-        "rewards": shapes.one_of(
-            shapes.fields(
-                {
-                    "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
-                    "factor": shapes.one_of(shapes.number, shapes.NOTHING),
-                }
-            ),
-            shapes.NOTHING,
-        ),
+        "rewards": shapes.one_of(REWARDS_STATE, shapes.NOTHING),
     }
 )
 _ASSIGNMENT: Final = shapes.fields(
@@ -343,7 +331,7 @@ def replay(
     )
     # As in a worker process: the same number of BLAS threads gives the same bytes, and the global
     # generators are seeded.
-    with single_threaded_blas(), _global_generators_kept():
+    with single_threaded_blas(), GlobalGenerators():
         handler = bootstrap(None)
         try:
             if record["request"] is None:
@@ -375,17 +363,6 @@ def _check_weights(weights: State | None, ids: Collection[ModuleId]) -> None:
         )
 
 
-@contextlib.contextmanager
-def _global_generators_kept() -> Iterator[None]:
-    """Afterwards the random numbers of this process go on as if nothing had been played."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-
-
 def _request(state: State) -> SampleRequest:
     assignments = tuple(Assignment(**assignment) for assignment in state["assignments"])
     return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
@@ -394,14 +371,4 @@ def _request(state: State) -> SampleRequest:
 def _normalization(
     state: State | None, ids: Collection[ModuleId]
 ) -> ByModule[Normalization] | None:
-    return None if state is None else ByModule.from_state(state, ids).map(_normalization_of_one)
-
-
-def _normalization_of_one(state: State) -> Normalization:
-    observations, rewards = state["observations"], state["rewards"]
-    return Normalization(
-        None
-        if observations is None
-        else ObservationNormalizer(**{name: np.array(rows) for name, rows in observations.items()}),
-        None if rewards is None else RewardTransform(**rewards),
-    )
+    return None if state is None else ByModule.from_state(state, ids).map(Normalization.from_state)

@@ -20,7 +20,7 @@ from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
 from checkpoints.trees import same
 from trainer.connectors import Normalization
-from trainer.env_runners.env_runner import DirectRunners
+from trainer.env_runners.env_runner import DirectRunners, EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import (
     Assignment,
@@ -31,7 +31,6 @@ from trainer.env_runners.messages import (
     Weights,
     share_out,
 )
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
@@ -132,8 +131,6 @@ class EnvRunnerGroup:
         config: Any = None,
         num_env_runners: int | None = None,
         policy: RestartPolicy | None = None,
-        stall_limit_s: float | None = None,
-        start_limit_s: float | None = None,
         crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
@@ -150,8 +147,6 @@ class EnvRunnerGroup:
                 user's own, apart from any algorithm. It is started at once.
             num_env_runners: remote runners, ≥ 0; None with a config: as configured.
             policy: what to do about failures; None replaces runners as by default.
-            stall_limit_s: a runner without an env step for so long is replaced; None waits.
-            start_limit_s: the same while a runner is made and put to its position.
             crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
@@ -167,7 +162,6 @@ class EnvRunnerGroup:
             rllib_arguments["num_env_runners"] = num_env_runners
             direct = DirectRunners.of(config, rllib_arguments)
             spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
-            stall_limit_s, start_limit_s = direct.stall_limit_s, direct.start_limit_s
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
         self._shares: _Shares | None = None
         self._has_told_of_failure_ahead = False
@@ -177,8 +171,6 @@ class EnvRunnerGroup:
         self._asking = Asking(
             self._records,
             policy=policy or RestartPolicy(),
-            stall_limit_s=stall_limit_s,
-            start_limit_s=start_limit_s,
             crash_files=crash_files or CrashFiles(),
             on_recreated=on_recreated,
             engine=engine,
@@ -391,8 +383,7 @@ class EnvRunnerGroup:
                 steps_per_chunk=steps_per_chunk,
                 returns_episodes=False,
             ),
-            stall_limit_s=asking.stall_limit_s,
-            limited_by=asking.limited_by,
+            limit=asking.limit,
             waits_for_all=waits_for_all,
         )
         asking.under_way = play
@@ -428,8 +419,7 @@ class EnvRunnerGroup:
                 (request,),
                 # No episode is shorter than a step.
                 max_new_episodes=requests.most_steps,
-                stall_limit_s=self._asking.stall_limit_s,
-                limited_by=self._asking.limited_by,
+                limit=self._asking.limit,
             )
             for index, request in requests.by_runner.items()
         }
@@ -950,7 +940,7 @@ class EnvRunnerGroup:
     # ---- what there is, and what of it is well
 
     @property
-    def local_env_runner(self) -> PlayingEnvRunner | None:
+    def local_env_runner(self) -> EnvRunner | None:
         """The runner of the main process; None if the runners are remote, or were stopped.
 
         It holds the newest weights and positions: what it would get with the next request, such as

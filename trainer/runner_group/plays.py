@@ -27,7 +27,8 @@ from trainer.env_runners.messages import (
 from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
 from trainer.runner_group.records import RunnerPlace
-from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult
+from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult, wait_for_end
+from trainer.runtime.engine import StallLimit
 from trainer.runtime.restart_policy import Attempts
 from trainer.types import AgentId, ModuleId
 
@@ -275,8 +276,7 @@ class TicketPlay:
         *,
         tickets: Sequence[Assignment],
         request: SampleRequest,
-        stall_limit_s: float | None,
-        limited_by: str,
+        limit: StallLimit,
         waits_for_all: bool,
     ) -> None:
         """Asks every runner for its share of the tickets.
@@ -288,8 +288,7 @@ class TicketPlay:
             on_over: told when all is over.
             tickets: what to play.
             request: what to ask, tickets aside.
-            stall_limit_s: a runner without progress for so long is replaced; None waits.
-            limited_by: the setting that says so.
+            limit: a runner without progress for so long is replaced.
             waits_for_all: every ticket is played, whatever it takes, or an error is raised. Else
                 the share of a runner that is stuck or has failed is handed to an idle one, and a
                 ticket that fails there as well is missing.
@@ -303,7 +302,7 @@ class TicketPlay:
         self._healthy = healthy
         self._on_over = on_over
         self._request = request
-        self._stall_limit_s, self._limited_by = stall_limit_s, limited_by
+        self._limit = limit
         self._waits_for_all = waits_for_all
         self._waiting: deque[_Share] = deque()
         self._hands: dict[int, _Share] = {}
@@ -327,12 +326,7 @@ class TicketPlay:
 
     def finish(self) -> None:
         """Waits until it is over; an interrupt ends it."""
-        try:
-            while not self.advance(_LOOK_EVERY_S):
-                pass
-        except BaseException:
-            self.abandon()
-            raise
+        wait_for_end(self, look_every_s=_LOOK_EVERY_S)
 
     def advance(self, timeout_s: float = 0.0) -> bool:
         """Takes the answers that are there and hands out what is left to play.
@@ -428,8 +422,7 @@ class TicketPlay:
             Ask(
                 "sample",
                 (replace(self._request, assignments=share.tickets),),
-                stall_limit_s=self._stall_limit_s,
-                limited_by=self._limited_by,
+                limit=self._limit,
                 must_be_played=self._waits_for_all,
                 handed_back_after=self._failures_before_hand_back(place, share),
             ),

@@ -15,6 +15,7 @@ from callbacks.chain import CHAIN_STATE
 from checkpoints import state_shapes as shapes
 from checkpoints.trees import same
 from trainer.connectors import Normalization
+from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
     RunnerReport,
@@ -23,7 +24,6 @@ from trainer.env_runners.messages import (
     Sync,
     Weights,
 )
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
@@ -86,7 +86,7 @@ class RunnerPlace:
     spec: EnvRunnerSpec
     positions: tuple[SlotPosition, ...] = ()
     callbacks: State | None = None
-    runner: PlayingEnvRunner | None = None
+    runner: EnvRunner | None = None
     weights: Weights | None = None
     sent_table: ModuleTable | None = None
     told_modules: frozenset[ModuleId] | None = None

@@ -9,9 +9,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
+from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     DOING,
     DOINGS,
@@ -30,7 +31,6 @@ from trainer.env_runners.messages import (
     Weights,
     is_putting_back,
 )
-from trainer.env_runners.playing_env_runner import PlayingEnvRunner
 from trainer.env_runners.worker_service import apply_to_runner, report_of
 from trainer.errors import (
     DebuggerError,
@@ -41,7 +41,7 @@ from trainer.errors import (
 )
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
-from trainer.runtime.engine import LimitAtWork, own_heartbeat
+from trainer.runtime.engine import UNLIMITED, StallLimit, own_heartbeat
 from trainer.runtime.messages import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import describe_shadows
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
@@ -69,8 +69,7 @@ class Ask:
             it must be given up.
         is_repeatable: it may be asked again and again; else once more if the process died, and not
             at all if the user's code raised.
-        stall_limit_s: how long it may go without an env step; None is for ever.
-        limited_by: the setting that says so, for messages.
+        limit: how long it may go without an env step.
         must_be_played: its episodes cannot be given up for others: a failure that comes again at
             the same place is raised.
         handed_back_after: after so many failures it is noted as failed, and nothing is raised;
@@ -82,8 +81,7 @@ class Ask:
     arguments: tuple[Any, ...]
     max_new_episodes: int = 1
     is_repeatable: bool = True
-    stall_limit_s: float | None = None
-    limited_by: str = ""
+    limit: StallLimit = UNLIMITED
     must_be_played: bool = False
     handed_back_after: int | None = None
 
@@ -373,8 +371,7 @@ class RequestRound(Round):
         *,
         weights: Weights | None,
         policy: RestartPolicy,
-        start_limit_s: float | None,
-        limit_at_work: LimitAtWork | None,
+        start_limit: StallLimit,
         crash_files: CrashFiles,
     ) -> None:
         super().__init__()
@@ -383,7 +380,7 @@ class RequestRound(Round):
         self._places = places
         self._weights = weights
         self._policy = policy
-        self._start_limit_s, self._limit_at_work = start_limit_s, limit_at_work
+        self._start_limit = start_limit
         self._is_told_to_end = False
         self._asks: dict[int, Ask | None] = {}
         self._starting: set[int] = set()
@@ -500,12 +497,7 @@ class RequestRound(Round):
     def _start(self, index: int) -> None:
         self._starting.add(index)
         bootstrap = self._places[index].bootstrap(self._weights)
-        self._pool[index].start(
-            bootstrap.packed(),
-            stall_limit_s=self._start_limit_s,
-            limited_by="env_runner_restore_timeout_s",
-            limit_at_work=self._limit_at_work,
-        )
+        self._pool[index].start(bootstrap.packed(), self._start_limit)
 
     def _submit(self, index: int, ask: Ask) -> None:
         place = self._places[index]
@@ -516,12 +508,7 @@ class RequestRound(Round):
                 weights=self._pool.publish("weights", sync.weights),
                 normalization=self._pool.publish("normalization", sync.normalization),
             )
-            self._pool[index].submit(
-                ask.method,
-                (sync, *ask.arguments),
-                stall_limit_s=ask.stall_limit_s,
-                limited_by=ask.limited_by,
-            )
+            self._pool[index].submit(ask.method, (sync, *ask.arguments), ask.limit)
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
             place.forget_sent()
@@ -777,14 +764,14 @@ class LocalRound(Round):
         finally:
             place.is_busy = False
 
-    def _make(self, index: int, place: RunnerPlace) -> PlayingEnvRunner:
+    def _make(self, index: int, place: RunnerPlace) -> EnvRunner:
         runner = place.bootstrap(self._weights).make_runner(own_heartbeat())
         with signals_deferred():
             self._result.add_report(index, report_of(runner), place=place)
             place.runner = runner
         return runner
 
-    def _answer(self, place: RunnerPlace, runner: PlayingEnvRunner, ask: Ask) -> Any:
+    def _answer(self, place: RunnerPlace, runner: EnvRunner, ask: Ask) -> Any:
         try:
             sync = place.sync(self._weights)
             if ask.method == "apply":
@@ -796,7 +783,7 @@ class LocalRound(Round):
             raise
 
     def _sample(
-        self, place: RunnerPlace, runner: PlayingEnvRunner, sync: Sync, request: SampleRequest
+        self, place: RunnerPlace, runner: EnvRunner, sync: Sync, request: SampleRequest
     ) -> SampleReply:
         try:
             runner.synchronize(sync)
@@ -815,3 +802,18 @@ class LocalRound(Round):
     def abandon(self) -> None:
         """Does nothing of what is left to do."""
         self._waiting.clear()
+
+
+class _Advancing(Protocol):
+    def advance(self, timeout_s: float) -> bool: ...
+    def abandon(self) -> None: ...
+
+
+def wait_for_end(under_way: _Advancing, *, look_every_s: float) -> None:
+    """Lets something go on until it is over; an interrupt ends it."""
+    try:
+        while not under_way.advance(look_every_s):
+            pass
+    except BaseException:
+        under_way.abandon()
+        raise

@@ -55,15 +55,35 @@ NO_NOTES: Final = (0,) * NUM_NOTES
 TakeOver = Callable[[], object]
 """What a new worker calls first: it brings something of its owner along."""
 
-LimitAtWork = tuple[float, str]
-"""Seconds without progress that are allowed, and the setting that says so."""
-
 Inherit = Callable[[], TakeOver | None]
 """Called in the owner at each start of a worker; gives what the worker calls first, or None."""
 
 
 def nothing() -> None:
     """Workers bring nothing along."""
+
+
+@dataclass(frozen=True)
+class StallLimit:
+    """How long a call may go without progress.
+
+    Attributes:
+        seconds: without a heartbeat; None is for ever.
+        setting: that says so, for messages.
+        at_work: what counts from the call's first heartbeat on; the same if None.
+    """
+
+    seconds: float | None = None
+    setting: str = ""
+    at_work: StallLimit | None = None
+
+    @property
+    def text(self) -> str:
+        """The setting and its value; empty if there is none."""
+        return f"{self.setting}={self.seconds}" if self.setting else ""
+
+
+UNLIMITED: Final = StallLimit()
 
 
 class Signals(Protocol):
@@ -105,19 +125,20 @@ def beat() -> None:
         signals.num_heartbeats += 1
 
 
-class OwnHeartbeat:
-    """Signals of a runner that plays in the process that asked for it: each heartbeat is a `beat`.
+class HeardSignals:
+    """Signals of a handler in this process: each heartbeat calls a function.
 
     Attributes:
-        must_end: always True: nothing could set it later.
-        notes: written, never read.
+        must_end: see `Signals`.
+        notes: see `Signals`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_heartbeat: Callable[[], None], *, must_end: bool = False) -> None:
         """Has no notes yet."""
-        self.must_end = True
-        self.notes: MutableSequence[int] = [0] * NUM_NOTES
+        self.must_end = must_end
+        self.notes: MutableSequence[int] = list(NO_NOTES)
         self._num_heartbeats = 0
+        self._on_heartbeat = on_heartbeat
 
     @property
     def num_heartbeats(self) -> int:
@@ -127,12 +148,15 @@ class OwnHeartbeat:
     @num_heartbeats.setter
     def num_heartbeats(self, number: int) -> None:
         self._num_heartbeats = number
-        beat()
+        self._on_heartbeat()
 
 
-def own_heartbeat() -> OwnHeartbeat | None:
-    """Signals for a runner in this process, if it is a worker; None if it is not."""
-    return None if _Watched.signals is None else OwnHeartbeat()
+def own_heartbeat() -> HeardSignals | None:
+    """Signals for a runner in this process, if it is a worker; None if it is not.
+
+    Each of its heartbeats is a `beat`. Nothing could tell it to end later: it is told so already.
+    """
+    return None if _Watched.signals is None else HeardSignals(beat, must_end=True)
 
 
 @dataclass(frozen=True)
@@ -206,39 +230,24 @@ class Place(Protocol):
     def notes(self) -> tuple[int, ...]:
         """What the handler noted last; it stays when its worker dies."""
 
-    def start(
-        self,
-        packed_factory: bytes,
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
-        limit_at_work: LimitAtWork | None = None,
-    ) -> None:
+    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
         """Ends the worker that there is and starts another; the answer is the handler's report.
 
         Args:
             packed_factory: pickled callable that makes the handler from the worker's `Signals`. It
                 is unpickled in the worker.
-            stall_limit_s: how long it may go without progress.
-            limited_by: the setting that says so, for messages.
-            limit_at_work: both, from the first heartbeat on; the same if None.
+            limit: how long it may go without progress.
         """
 
     def submit(
-        self,
-        method: str,
-        arguments: Sequence[object],
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
+        self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
     ) -> None:
         """Calls a method of the handler; returns at once.
 
         Args:
             method: its name.
             arguments: what it is given.
-            stall_limit_s: how long it may go without progress.
-            limited_by: the setting that says so.
+            limit: how long it may go without progress.
 
         Raises:
             SerializationError: the arguments cannot be pickled; the worker is untouched.
@@ -334,9 +343,7 @@ class StallWatch:
     """How long a call goes without progress: the one rule for the places of all engines.
 
     Attributes:
-        limit_s: how long the call may go without progress; None is for ever.
-        limited_by: the setting that says so, for messages.
-        limit_at_work: both, from the call's first heartbeat on; the same if None.
+        limit: of the call; `at_work` replaces it at the first heartbeat.
     """
 
     def __init__(self, name: str, now_s: Callable[[], float]) -> None:
@@ -346,25 +353,21 @@ class StallWatch:
             name: what messages call the worker.
             now_s: the engine's clock.
         """
-        self.limit_s: float | None = None
-        self.limited_by = ""
+        self.limit = UNLIMITED
         self._name = name
         self._now_s = now_s
-        self.limit_at_work: LimitAtWork | None = None
         self._num_seen = 0
         self._seen_at = 0.0
         self._has_warned = False
 
-    def begin(self, num_heartbeats: int, *, limit_s: float | None, limited_by: str) -> None:
+    def begin(self, num_heartbeats: int, limit: StallLimit) -> None:
         """Begins to watch a call.
 
         Args:
             num_heartbeats: of the worker, before it was asked.
-            limit_s: how long the call may go without progress.
-            limited_by: the setting that says so.
+            limit: of the call.
         """
-        self.limit_s, self.limited_by = limit_s, limited_by
-        self.limit_at_work = None
+        self.limit = limit
         self._has_warned = False
         self._num_seen = num_heartbeats
         self._seen_at = self._now_s()
@@ -374,8 +377,7 @@ class StallWatch:
         if num_heartbeats != self._num_seen:
             self._num_seen = num_heartbeats
             self._seen_at = self._now_s()
-            if self.limit_at_work is not None:
-                self.limit_s, self.limited_by = self.limit_at_work
+            self.limit = self.limit.at_work or self.limit
         return self._now_s() - self._seen_at
 
     def stalled_s(self, num_heartbeats: int) -> float | None:
@@ -384,7 +386,7 @@ class StallWatch:
         Half of that time is worth a warning.
         """
         idle_s = self.idle_s(num_heartbeats)
-        limit_s = self.limit_s
+        limit_s = self.limit.seconds
         if limit_s is None or idle_s < limit_s / 2:
             return None
         if idle_s >= limit_s:
@@ -395,11 +397,58 @@ class StallWatch:
                 "%s has made no progress for %.1f s; it is replaced after %s.",
                 self._name,
                 idle_s,
-                self.limit_text or f"{limit_s:.1f} s",
+                self.limit.text or f"{limit_s:.1f} s",
             )
         return None
 
+
+class WatchedPlace:
+    """What places have in common that read the signals of their workers at any time.
+
+    Attributes:
+        name: see `Place`.
+        is_busy: see `Place`.
+    """
+
+    _signals: Signals
+
+    def __init__(self, name: str, now_s: Callable[[], float]) -> None:
+        """Has been asked nothing yet.
+
+        Args:
+            name: what messages call it.
+            now_s: the engine's clock.
+        """
+        self.name = name
+        self.is_busy = False
+        self._watch = StallWatch(name, now_s)
+        self._heartbeats_before = 0
+
+    def _begin_call(self) -> None:
+        """Notes where the signals stand, before the worker is asked: it may be at work at once."""
+        self.is_busy = True
+        self._signals.notes[:] = NO_NOTES
+        self._heartbeats_before = self._signals.num_heartbeats
+
     @property
-    def limit_text(self) -> str:
-        """The setting that limits the call, and its value; empty if none does."""
-        return f"{self.limited_by}={self.limit_s}" if self.limited_by else ""
+    def stall_limit_s(self) -> float | None:
+        """How long the pending call may go without progress; None is for ever."""
+        return self._watch.limit.seconds
+
+    @property
+    def num_heartbeats(self) -> int:
+        """Heartbeats in the call that was made last; they stay when its worker dies."""
+        return self._signals.num_heartbeats - self._heartbeats_before
+
+    @property
+    def notes(self) -> tuple[int, ...]:
+        """What the handler noted last; it stays when its worker dies."""
+        return tuple(self._signals.notes)
+
+    def tell_to_end(self) -> None:
+        """Tells a call that has no end of its own to come to one."""
+        self._signals.must_end = True
+
+    def idle_s(self) -> float:
+        """Seconds without progress, as far as it was looked at."""
+        return self._watch.idle_s(self._signals.num_heartbeats)

@@ -35,13 +35,13 @@ from typing import Any, Final
 from trainer.errors import RunnerError
 from trainer.runtime import worker as worker_main
 from trainer.runtime.engine import (
-    NO_NOTES,
+    UNLIMITED,
     Arrivals,
     Inherit,
-    LimitAtWork,
     PlaceIdentity,
-    StallWatch,
+    StallLimit,
     TakeOver,
+    WatchedPlace,
     nothing,
 )
 from trainer.runtime.machine_facts import MachineFacts, facts_of_this_machine
@@ -106,7 +106,7 @@ SUSPICIOUS_S = 5.0
 """After so many seconds without progress the fork server is looked at: it tells who has died."""
 
 
-class LocalPlace:
+class LocalPlace(WatchedPlace):
     """One place for a worker process; see `Place`.
 
     Attributes:
@@ -131,17 +131,14 @@ class LocalPlace:
             arrivals: is told whenever an answer has come in.
             inherit: see `WorkerPool`.
         """
-        self.name = name
-        self.is_busy = False
+        super().__init__(name, time.monotonic)
         self._inherit = inherit
         self._arrivals = arrivals
         self._pending: Future[bytes] | None = None
-        self._watch = StallWatch(name, time.monotonic)
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
         self._closing: Future[bytes] | None = None
-        self._heartbeats_before = 0
         self._oom_kills_before: int | None = None
         self._is_inherited = False
         self._make_own()
@@ -180,19 +177,7 @@ class LocalPlace:
         """Whether something was asked whose outcome was not taken yet."""
         return self._pending is not None
 
-    @property
-    def stall_limit_s(self) -> float | None:
-        """How long the pending call may go without progress; None is for ever."""
-        return self._watch.limit_s
-
-    def start(
-        self,
-        packed_factory: bytes,
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
-        limit_at_work: LimitAtWork | None = None,
-    ) -> None:
+    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
         """Starts a new process that makes its handler; see `Place`."""
         self.kill()
         if self._is_inherited:
@@ -213,8 +198,7 @@ class LocalPlace:
                 if self._process is not None:  # only the thread is missing that looks after it
                     self._process.kill()
                 future = _broken(_NotStartedError(describe_start_error(error)))
-            self._begin_waiting(future, stall_limit_s, limited_by)
-            self._watch.limit_at_work = limit_at_work
+            self._begin_waiting(future, limit)
 
     def _start_process(self, packed_factory: bytes, path: ImportPath) -> Future[bytes]:
         keep_temporary_directory()
@@ -230,34 +214,26 @@ class LocalPlace:
         return future
 
     def submit(
-        self,
-        method: str,
-        arguments: Sequence[object],
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
+        self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
     ) -> None:
         """Calls a method of the handler; see `Place`."""
-        packed = pack_arguments(self.name, method, arguments)
-        self.submit_packed(method, packed, stall_limit_s=stall_limit_s, limited_by=limited_by)
+        self.submit_packed(method, pack_arguments(self.name, method, arguments), limit)
 
     def submit_packed(
         self,
         method: str,
         packed: bytes,
+        limit: StallLimit = UNLIMITED,
         *,
         buffers: Sequence[bytes] = (),
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
     ) -> None:
         """Calls a method of the handler with arguments that are packed already.
 
         Args:
             method: its name.
             packed: the arguments.
+            limit: how long it may go without progress.
             buffers: what was kept out of them; see `trainer.runtime.worker.unpack`.
-            stall_limit_s: how long it may go without progress.
-            limited_by: the setting that says so.
         """
         if self._executor is None:
             raise RuntimeError(f"{self.name} has no process: start it first.")
@@ -269,19 +245,11 @@ class LocalPlace:
             except BrokenProcessPool as error:
                 # It died while it was idle: the call fails like one that was under way.
                 future = _broken(_DiedIdleError(str(error)))
-            self._begin_waiting(future, stall_limit_s, limited_by)
+            self._begin_waiting(future, limit)
 
-    def _begin_call(self) -> None:
-        """Notes where the signals stand, before the worker is asked: it may be at work at once."""
-        self.is_busy = True
-        self._signals.notes[:] = NO_NOTES
-        self._heartbeats_before = self._signals.num_heartbeats
-
-    def _begin_waiting(
-        self, future: Future[bytes], stall_limit_s: float | None, limited_by: str
-    ) -> None:
+    def _begin_waiting(self, future: Future[bytes], limit: StallLimit) -> None:
         self._pending = future
-        self._watch.begin(self._heartbeats_before, limit_s=stall_limit_s, limited_by=limited_by)
+        self._watch.begin(self._heartbeats_before, limit)
         future.add_done_callback(functools.partial(self._note_end, self.pid))
 
     def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
@@ -324,27 +292,9 @@ class LocalPlace:
         return packed
 
     @property
-    def num_heartbeats(self) -> int:
-        """Heartbeats in the call that was made last; they stay when its process dies."""
-        return self._signals.num_heartbeats - self._heartbeats_before  # type: ignore[no-any-return]
-
-    @property
     def num_heartbeats_ever(self) -> int:
         """Heartbeats of all calls since the place was made, as handlers count them."""
         return self._signals.num_heartbeats  # type: ignore[no-any-return]
-
-    @property
-    def notes(self) -> tuple[int, ...]:
-        """What the handler noted last; it stays when its process dies."""
-        return tuple(self._signals.notes)
-
-    def tell_to_end(self) -> None:
-        """Tells a call that has no end of its own to come to one."""
-        self._signals.must_end = True
-
-    def idle_s(self) -> float:
-        """Seconds without progress, as far as it was looked at."""
-        return self._watch.idle_s(self._signals.num_heartbeats)
 
     def kill_if_stalled(self) -> Lost | None:
         """Ends a worker that made no progress for as long as its call allows."""
@@ -367,7 +317,7 @@ class LocalPlace:
             num_oom_kills=None if before is None or now is None else now - before,
             num_heartbeats=self._signals.num_heartbeats,
             notes=self.notes,
-            stall_limit=self._watch.limit_text,
+            stall_limit=self._watch.limit.text,
         )
 
     def kill(self) -> None:
@@ -445,7 +395,7 @@ class LocalPlace:
             getattr(executors, "_threads_wakeups", {}).pop(thread, None)
         if self._pending is not None:
             future = _broken(_NotStartedError("this process was forked"))
-            self._begin_waiting(future, self._watch.limit_s, self._watch.limited_by)
+            self._begin_waiting(future, self._watch.limit)
 
     def _keep_process(self, process: BaseProcess) -> None:
         self._process = process

@@ -151,6 +151,8 @@ class RestartPolicy:
         delay_s: seconds to wait before every replacement, ≥ 0.
         tolerance: failures of one worker without progress that are tolerated in a row, ≥ 0, and in
             excess of its answers.
+        stall_limit_s: a worker that makes no progress for so long has failed; None waits.
+        start_limit_s: the same while it is made and put to its position.
     """
 
     should_restart: bool = True
@@ -158,6 +160,8 @@ class RestartPolicy:
     max_restarts: int = 1000
     delay_s: float = 0.0
     tolerance: int = 100
+    stall_limit_s: float | None = None
+    start_limit_s: float | None = None
 
     def why_given_up(
         self,

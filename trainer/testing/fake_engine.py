@@ -21,23 +21,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 import signal
 import threading
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-import numpy as np
-
 from trainer.runtime.engine import (
-    NO_NOTES,
+    UNLIMITED,
     Arrivals,
+    HeardSignals,
     Inherit,
-    LimitAtWork,
     PlaceIdentity,
-    StallWatch,
+    StallLimit,
+    WatchedPlace,
     nothing,
 )
 from trainer.runtime.machine_facts import MachineFacts, facts_of_this_machine
@@ -55,6 +53,7 @@ from trainer.runtime.messages import (
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.runtime.worker import HandlerHost
+from trainer.seeding import GlobalGenerators
 
 _START_S: Final = 0.02
 _CALL_S: Final = 0.001
@@ -163,26 +162,6 @@ class _Turns:
             self._owners_turn.release()
 
 
-class _FakeSignals:
-    """The `Signals` of a worker of this process."""
-
-    def __init__(self, on_heartbeat: Callable[[], None]) -> None:
-        self.must_end = False
-        self.notes: MutableSequence[int] = list(NO_NOTES)
-        self._num_heartbeats = 0
-        self._on_heartbeat = on_heartbeat
-
-    @property
-    def num_heartbeats(self) -> int:
-        """The heartbeat."""
-        return self._num_heartbeats
-
-    @num_heartbeats.setter
-    def num_heartbeats(self, number: int) -> None:
-        self._num_heartbeats = number
-        self._on_heartbeat()
-
-
 @dataclass
 class _Call:
     """A call that is under way.
@@ -212,7 +191,7 @@ class _Call:
         return self.fault is not None and self.fault.kind in kinds and not self.has_struck
 
 
-class FakePlace:
+class FakePlace(WatchedPlace):
     """A place for a worker in this process; see `Place`.
 
     Attributes:
@@ -225,21 +204,18 @@ class FakePlace:
     def __init__(
         self, name: str, *, engine: FakeEngine, arrivals: Arrivals, inherit: Inherit
     ) -> None:
-        self.name = name
-        self.is_busy = False
+        super().__init__(name, engine.now_s)
         self.num_calls = 0
         self.incarnation = 0
         self._engine = engine
         self._arrivals = arrivals
         self._inherit = inherit
-        self._signals = _FakeSignals(self._note_heartbeat)
-        self._watch = StallWatch(name, engine.now_s)
+        self._signals = HeardSignals(self._note_heartbeat)
         self._host: HandlerHost | None = None
         self._call: _Call | None = None
         self._exit_code: int | None = None
         self._is_dead = False
-        self._heartbeats_before = 0
-        self._generators: Any = None
+        self._generators = GlobalGenerators()
 
     # ---- what it is doing
 
@@ -263,75 +239,39 @@ class FakePlace:
         """That it has no process of its own; None if there is no worker."""
         return None if self._host is None else PlaceIdentity("this process", None)
 
-    @property
-    def stall_limit_s(self) -> float | None:
-        """How long the pending call may go without progress; None is for ever."""
-        return self._watch.limit_s
-
-    @property
-    def num_heartbeats(self) -> int:
-        """Heartbeats in the call that was made last."""
-        return self._signals.num_heartbeats - self._heartbeats_before
-
-    @property
-    def notes(self) -> tuple[int, ...]:
-        """What the handler noted last."""
-        return tuple(self._signals.notes)
-
     # ---- asking
 
-    def start(
-        self,
-        packed_factory: bytes,
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
-        limit_at_work: LimitAtWork | None = None,
-    ) -> None:
+    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
         """Makes another handler from bytes; see `Place`."""
         self.kill()
         self._inherit()  # what it gives is for other processes
         self.incarnation += 1
         self._is_dead, self._exit_code = False, None
-        self._generators = None
+        self._generators = GlobalGenerators()
         self._host = host = HandlerHost(self._signals)
-        self._begin("start", partial(host.construct, packed_factory), stall_limit_s, limited_by)
-        self._watch.limit_at_work = limit_at_work
+        self._begin("start", partial(host.construct, packed_factory), limit)
 
     def submit(
-        self,
-        method: str,
-        arguments: Sequence[object],
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
+        self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
     ) -> None:
         """Calls a method of the handler; see `Place`."""
         packed = pack_arguments(self.name, method, arguments)
         if self._host is None:
             raise RuntimeError(f"{self.name} has no worker: start it first.")
         self._signals.must_end = False
-        self._begin(method, partial(self._host.call, method, packed), stall_limit_s, limited_by)
+        self._begin(method, partial(self._host.call, method, packed), limit)
 
-    def _begin(
-        self,
-        method: str,
-        work: Callable[[], bytes],
-        stall_limit_s: float | None,
-        limited_by: str,
-    ) -> None:
+    def _begin(self, method: str, work: Callable[[], bytes], limit: StallLimit) -> None:
         if self._call is not None:
             raise RuntimeError(f"{self.name} is asked while it owes an answer.")
         number, self.num_calls = self.num_calls, self.num_calls + 1
         with signals_deferred():
-            self.is_busy = True
-            self._signals.notes[:] = NO_NOTES
-            self._heartbeats_before = self._signals.num_heartbeats
+            self._begin_call()
             takes_s = _START_S if method == "start" else 0.0
             fault = self._engine.take_fault(self.name, method, number)
             now_s = self._engine.now_s()
             self._call = _Call(number, _Turns(work), fault, now_s + takes_s)
-            self._watch.begin(self._heartbeats_before, limit_s=stall_limit_s, limited_by=limited_by)
+            self._watch.begin(self._heartbeats_before, limit)
             if self._is_dead:
                 self._end_call(self._lost(self._exit_code))
 
@@ -350,14 +290,6 @@ class FakePlace:
         assert answer is not None  # noqa: S101 - it has arrived
         return outcome_of(answer)
 
-    def tell_to_end(self) -> None:
-        """Tells a call that has no end of its own to come to one."""
-        self._signals.must_end = True
-
-    def idle_s(self) -> float:
-        """Seconds without progress by the engine's clock."""
-        return self._watch.idle_s(self._signals.num_heartbeats)
-
     # ---- ending
 
     def kill_if_stalled(self) -> Lost | None:
@@ -368,7 +300,7 @@ class FakePlace:
         if stalled_s is None:
             return None
         lost = dataclasses.replace(
-            self._lost(None), stalled_s=stalled_s, stall_limit=self._watch.limit_text
+            self._lost(None), stalled_s=stalled_s, stall_limit=self._watch.limit.text
         )
         self.kill()
         return lost
@@ -503,20 +435,8 @@ class FakePlace:
 
     def _as_worker(self, do: Callable[[], Any]) -> Any:
         """Lets the worker compute: with its own random generators, and one BLAS thread."""
-        with single_threaded_blas():
-            outside = (random.getstate(), np.random.get_state())  # noqa: NPY002 - that others use
-            _set_generators(self._generators or outside)
-            try:
-                return do()
-            finally:
-                self._generators = (random.getstate(), np.random.get_state())  # noqa: NPY002
-                _set_generators(outside)
-
-
-def _set_generators(states: Any) -> None:
-    of_random, of_numpy = states
-    random.setstate(of_random)
-    np.random.set_state(of_numpy)  # noqa: NPY002 - the generator that others use
+        with single_threaded_blas(), self._generators:
+            return do()
 
 
 class FakeArrivals:

@@ -155,11 +155,7 @@ def take_in(source: Path, target: Path) -> None:
     What is at the target is replaced: it was never part of a row that counts. A folder of that name
     is whole, and on the disk, whenever it is there.
     """
-    unfinished = target.with_name(f"{target.name}.tmp")
-    for old in (unfinished, target):
-        if old.exists():
-            shutil.rmtree(old)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = cleared_for(target)
     if _is_temporary(source) and _has_same_device(source, target.parent):
         source.rename(unfinished)
     else:
@@ -167,6 +163,16 @@ def take_in(source: Path, target: Path) -> None:
     sync_and_digest(unfinished)
     unfinished.rename(target)
     FileSystem().sync_directory(target.parent)
+
+
+def cleared_for(target: Path) -> Path:
+    """Where a folder is made that is renamed to `target` when it is whole; neither is there."""
+    unfinished = target.with_name(f"{target.name}.tmp")
+    for old in (unfinished, target):
+        if old.exists():
+            shutil.rmtree(old)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return unfinished
 
 
 def sync_and_digest(folder: Path) -> str:

@@ -318,6 +318,15 @@ class RunConfig:
         _raise(self, problems)
         self._fill_in()
 
+    @property
+    def output_files(self) -> tuple[str, str] | None:
+        """The names of the files for stdout and stderr of a trial; None: they go nowhere else."""
+        files = self.log_to_file
+        if isinstance(files, bool):
+            return ("stdout.txt", "stderr.txt") if files else None
+        stdout, stderr = (files, files) if isinstance(files, str) else files
+        return (stdout, stderr) if files else None
+
     def _problems_of_places(self) -> list[str]:
         problems = []
         if _URI.match(str(self.storage_path)) or self.storage_filesystem is not None:

@@ -29,7 +29,6 @@ from trainer.errors import TuneError
 from trainer.seeding import trial_seed
 from trainer.tune.events import (
     Action,
-    CheckpointCommitted,
     CheckpointRef,
     Clone,
     CountRow,
@@ -40,7 +39,6 @@ from trainer.tune.events import (
     Reported,
     StartTrial,
     Step,
-    TimeUp,
     Trial,
     TrialOver,
     TrialStatus,
@@ -200,10 +198,10 @@ class Controller:
             TuneError: the event shows that the experiment cannot go on as it is written; or code of
                 the user (stopper, searcher, scheduler) raised, which comes out as it is.
         """
-        if isinstance(event, CheckpointCommitted):
+        if isinstance(event, CommittedEntry):
             self._commit(event)
-        elif isinstance(event, TimeUp):
-            self._cause(TimeEntry(event.elapsed_s))
+        elif isinstance(event, TimeEntry):
+            self._cause(event)
             self._settle("time", [_stop_all("time budget used up")])
         elif self._is_current(event):
             self._turns.deliver(event)
@@ -293,7 +291,7 @@ class Controller:
 
     @property
     def deadline_s(self) -> float | None:
-        """Running time after which `TimeUp` is to come; None: never."""
+        """Running time after which a `TimeEntry` is to come; None: never."""
         return self._stop.deadline_s
 
     @property
@@ -304,7 +302,7 @@ class Controller:
 
     @property
     def unfinished_saves(self) -> Set[CheckpointRef]:
-        """Checkpoints that decisions asked for and that `CheckpointCommitted` did not come for.
+        """Checkpoints that decisions asked for and that no `CommittedEntry` came for.
 
         After a restore those not on disk must be made again: run the trial from an older checkpoint
         up to that row (`start_for`), commit, and end the process or let it go on, if it holds a
@@ -781,10 +779,10 @@ class Controller:
             )
         return True
 
-    def _commit(self, event: CheckpointCommitted) -> None:
-        ref = event.ref
+    def _commit(self, event: CommittedEntry) -> None:
+        ref = CheckpointRef(event.trial, event.row_number)
         place, trial = self._places[ref.trial], self._trials[ref.trial]
-        self._cause(CommittedEntry(ref.trial, ref.row_number, event.name, event.digest))
+        self._cause(event)
         self._unfinished.discard(ref)
         if ref.row_number > trial.num_rows:
             place.early_commits = {*(place.early_commits or ()), ref.row_number}
@@ -858,8 +856,7 @@ class Controller:
             start_number = self._trials[cause.trial].num_starts
             self._feed_event(TrialOver(cause.trial, start_number, cause.how, cause.error))
         elif isinstance(cause, CommittedEntry):
-            ref = CheckpointRef(cause.trial, cause.row_number)
-            self._commit(CheckpointCommitted(ref, cause.name, cause.digest))
+            self._commit(cause)
         elif isinstance(cause, TimeEntry):
             self._settle("time", [_stop_all("time budget used up")])
         elif isinstance(cause, AmendEntry):

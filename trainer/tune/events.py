@@ -1,6 +1,6 @@
 """What goes into the controller of an experiment and what comes out: plain frozen values.
 
-    events in     Reported  TrialOver  CheckpointCommitted  TimeUp
+    events in     Reported  TrialOver  CommittedEntry  TimeEntry
     actions out   StartTrial  CountRow  PauseTrial  EndTrial  EndExperiment
     beside them   `Step`: journal entries to be written first, then actions to be carried out
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer.tune.journal_entries import Entry
+from trainer.tune.journal_entries import CommittedEntry, Entry, TimeEntry
 
 # ---- the record of one trial
 
@@ -165,29 +165,8 @@ class TrialOver:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class CheckpointCommitted:
-    """A checkpoint that was asked for (or a recovery checkpoint) is complete on disk.
-
-    Attributes:
-        ref: trial and row.
-        name: its folder's name.
-        digest: of its manifest.
-    """
-
-    ref: CheckpointRef
-    name: str
-    digest: str = ""
-
-
-@dataclass(frozen=True)
-class TimeUp:
-    """The experiment's running time, over all restores, passed `Controller.deadline_s`."""
-
-    elapsed_s: float
-
-
-Event = Reported | TrialOver | CheckpointCommitted | TimeUp
+Event = Reported | TrialOver | CommittedEntry | TimeEntry
+"""Of a committed checkpoint, and of the end of the time budget, the journal has all there is."""
 
 
 # ---- actions out
@@ -236,7 +215,7 @@ class CountRow:
         trial: number of the trial.
         row_number: of the row.
         row: as it was reported.
-        save: commit the state of this row as a checkpoint (`CheckpointCommitted` when done).
+        save: commit the state of this row as a checkpoint (`CommittedEntry` when done).
     """
 
     trial: int

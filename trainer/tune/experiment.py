@@ -15,19 +15,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
+from trainer.runtime.engine import Engine
 from trainer.runtime.signals import CutShort, OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
+from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
     Action,
-    CheckpointCommitted,
     CheckpointRef,
     CountRow,
     EndExperiment,
@@ -37,7 +37,6 @@ from trainer.tune.events import (
     Reported,
     StartTrial,
     Step,
-    TimeUp,
     TrialOver,
     TrialStatus,
 )
@@ -48,6 +47,7 @@ from trainer.tune.journal_entries import (
     EndEntry,
     Entry,
     ReportEntry,
+    TimeEntry,
 )
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.lanes import (
@@ -71,7 +71,7 @@ from trainer.tune.trial_files import (
     write_json,
     write_whole,
 )
-from trainer.tune.trial_records import ProcessSettings, TrialRecords
+from trainer.tune.trial_records import TrialRecords
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -81,25 +81,6 @@ _SYNC_EVERY_S: Final = 1.0
 _FINISHING_S: Final = 1.0
 _TELL_AWAITED_AFTER_S: Final = 30.0
 _ANY_RUN_AHEAD: Final = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopSettings:
-    """How the loop works; nothing of it is looked at by decisions.
-
-    Attributes:
-        recovery_interval_s: seconds between checkpoints that only shorten repairs; None: none.
-        trial_timeout_s: longest time without a report; None: any.
-        max_run_ahead: rows that a trial may be ahead of decisions; None: as the controller says.
-        reuses_processes: keep a lane's process for its next trial.
-        raises_first_error: raise the error of the trial that ended the experiment.
-    """
-
-    recovery_interval_s: float | None = 30.0
-    trial_timeout_s: float | None = None
-    max_run_ahead: int | None = None
-    reuses_processes: bool = False
-    raises_first_error: bool = False
 
 
 class Experiment:
@@ -119,15 +100,24 @@ class Experiment:
         spec: TrainableSpec,
         folder: Path,
         *,
-        processes: ProcessSettings,
-        loop: LoopSettings,
+        tune_config: TuneConfig,
+        run_config: RunConfig,
+        engine: Engine | None,
         callbacks: CallbackCaller,
         progress: Progress,
     ) -> None:
         self.controller = Controller(plan)
         self.folder = folder
-        self.records = TrialRecords(folder, self.controller, spec, processes)
-        self._plan, self._spec, self._processes, self._loop = plan, spec, processes, loop
+        self.records = TrialRecords(
+            folder,
+            self.controller,
+            spec,
+            tune_config=tune_config,
+            run_config=run_config,
+            seed=plan.seed,
+        )
+        self._plan, self._spec, self._engine = plan, spec, engine
+        self._tune_config, self._run_config = tune_config, run_config
         self._callbacks, self._progress = callbacks, progress
         self._journal: JournalFile | None = None
         self._lanes: Lanes | None = None
@@ -258,26 +248,27 @@ class Experiment:
         self._lanes = Lanes(
             self._plan.num_lanes,
             self.records,
-            in_process=self._processes.in_process,
-            engine=self._processes.engine,
+            in_process=self._tune_config.in_process,
+            engine=self._engine,
             settings={
-                "trial_timeout_s": self._loop.trial_timeout_s,
+                "trial_timeout_s": self._run_config.trial_timeout_s,
                 "patience": patience_with(self._spec),
-                "reuses_process": self._loop.reuses_processes,
+                "reuses_process": self._tune_config.reuse_actors,
             },
         )
         reason = ""
         with OrderlyEnd(on_asked=self._tell_asked) as end:
             try:
                 self._set_up_callbacks()
-                with end.limited(_FINISHING_S) if self._processes.in_process else nullcontext():
+                with end.limited(_FINISHING_S) if self._tune_config.in_process else nullcontext():
                     self._make_states_again(self._lanes, end)
                     reason = self._drive(self._lanes, end)
             except CutShort:
                 raise self._ended_in_order() from None
             finally:
                 self._finish()
-        if self._first_error is not None and self._loop.raises_first_error:
+        failing = self._run_config.failure_config
+        if self._first_error is not None and failing and failing.fail_fast == "raise":
             raise self._first_error
         return reason
 
@@ -306,11 +297,11 @@ class Experiment:
             self._tell_progress()
 
     def _set_run_ahead(self, lanes: Lanes) -> None:
-        number = self._loop.max_run_ahead
+        number = self._tune_config.max_run_ahead
         if number is None:
             number = self.controller.max_run_ahead
         number = _ANY_RUN_AHEAD if number is None else number
-        if self._spec.kind == "class" or self._processes.in_process:
+        if self._spec.kind == "class" or self._tune_config.in_process:
             number = 0  # the state after a row is there only until the next one is begun
         for lane in lanes.lanes:
             lane.run_ahead(number)
@@ -328,7 +319,7 @@ class Experiment:
             self._take(happening, lanes)
         deadline_s = self.controller.deadline_s
         if deadline_s is not None and self.elapsed_s > deadline_s and not self.controller.is_done:
-            self._steps.append(self.controller.take(TimeUp(self.elapsed_s)))
+            self._steps.append(self.controller.take(TimeEntry(self.elapsed_s)))
         self._sync_if_due()
 
     @property
@@ -525,7 +516,7 @@ class Experiment:
         self._progress.row(self.controller, number)
 
     def _save_for_repairs(self, number: int, row_number: int, lane: Lane | None) -> None:
-        interval_s = self._loop.recovery_interval_s
+        interval_s = self._run_config.recovery_interval_s
         record = self.records[number]
         now = time.monotonic()
         if record.last_saved_at == 0.0:
@@ -566,12 +557,11 @@ class Experiment:
             record.files.commit(row_number, name)
         saved = SavedCheckpoint(row_number, name, digest)
         self.records.add(number, saved)
+        entry = CommittedEntry(number, row_number, name, digest)
         if saved.is_recovery:  # when it is taken follows the clock: decisions know nothing of it
-            entry = CommittedEntry(number, row_number, name, digest)
             self._write(Step((entry,), ()))
         else:
-            event = CheckpointCommitted(CheckpointRef(number, row_number), name, digest)
-            step = self.controller.take(event)
+            step = self.controller.take(entry)
             self._write(step)
             self._steps.append(Step((), step.actions))
         self.records.remove_unneeded(number)
@@ -647,7 +637,8 @@ class Experiment:
                     for clone in trial.clones
                 ],
             },
-            must_sync=self._processes.folder_of is not None,  # by it the folder is found again
+            must_sync=self._tune_config.trial_dirname_creator
+            is not None,  # by it the folder is found again
         )
 
     # ---- after a restore

@@ -136,7 +136,14 @@ class DecideEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class CommittedEntry(Entry):
-    """A checkpoint is complete on disk."""
+    """A checkpoint that was asked for, or one for repairs, is complete on disk.
+
+    Attributes:
+        trial: number of the trial.
+        row_number: the row whose state it is.
+        name: its folder's name.
+        digest: of its manifest.
+    """
 
     trial: int
     row_number: int
@@ -160,7 +167,7 @@ class EndEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class TimeEntry(Entry):
-    """The time budget was used up."""
+    """The running time, over all restores, passed `Controller.deadline_s`."""
 
     elapsed_s: float
     kind: ClassVar[str] = "time"

@@ -14,7 +14,6 @@ Nothing here decides about trials.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-import numpy as np
-
-from trainer.runtime.engine import Engine, Place, TakeOver
+from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
+from trainer.seeding import GlobalGenerators
 from trainer.tune.events import StartTrial
 from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import checkpoint_folder_name
@@ -36,6 +34,7 @@ from trainer.tune.trial_handler import STOP_GRACE_S, Made, TrialBootstrap, Trial
 _LOGGER = logging.getLogger(__name__)
 
 _CLOSE_GRACE_S: Final = 1.0
+_STOPPING: Final = StallLimit(STOP_GRACE_S + _CLOSE_GRACE_S)
 _TRIES_TO_START: Final = 3
 _STALLS: Final = 3
 _PRELOADED: Final = (
@@ -139,7 +138,7 @@ class LocalPlace:
     def __init__(self) -> None:
         self.handler: TrialHandler | None = None
         self.call: Callable[[], Any] | None = None
-        self._generators: tuple[Any, Any] | None = None
+        self._generators = GlobalGenerators()
 
     pid = None
     num_heartbeats = 0
@@ -156,36 +155,25 @@ class LocalPlace:
             self.handler = boot(None)
             return self.handler.report()
 
-        self.handler, self.call, self._generators = None, make, None
+        self.handler, self.call, self._generators = None, make, GlobalGenerators()
 
     def submit(
-        self,
-        method: str,
-        arguments: Sequence[object],
-        *,
-        stall_limit_s: float | None = None,
-        limited_by: str = "",
+        self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
     ) -> None:
         """Calls a method of the handler when it is looked at."""
-        del stall_limit_s, limited_by
+        del limit
         self.call = lambda: getattr(self.handler, method)(*arguments)
 
     def take(self) -> Outcome:
         """Makes the call now; returns how it ended."""
         call, self.call = self.call, None
         assert call is not None  # noqa: S101 - the lane takes only what it asked
-        before = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
-        try:
-            if self._generators is not None:
-                random.setstate(self._generators[0])
-                np.random.set_state(self._generators[1])  # noqa: NPY002
-            return Success(call())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code; told as one
-            return Failed(describe_failure(error, _context_of(self.handler)))
-        finally:
-            self._generators = random.getstate(), np.random.get_state()  # noqa: NPY002
-            random.setstate(before[0])
-            np.random.set_state(before[1])  # noqa: NPY002
+        with self._generators:
+            try:
+                return Success(call())
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code; told as one
+                context = {} if self.handler is None else self.handler.failure_context()
+                return Failed(describe_failure(error, context))
 
     def tell_to_end(self) -> None:
         """Nothing is under way between two looks: a row that was asked for is not begun."""
@@ -207,10 +195,6 @@ class LocalPlace:
                 "alone. In processes of their own such functions are ended.",
                 STOP_GRACE_S,
             )
-
-
-def _context_of(handler: TrialHandler | None) -> dict[str, Any]:
-    return {} if handler is None else handler.failure_context()
 
 
 # ---- deaths
@@ -360,7 +344,7 @@ class Lane:
         self._bootstraps = bootstraps
         self._happenings = happenings
         self._prepare = prepare  # the start of a process
-        self._timeout_s = trial_timeout_s
+        self._limit = StallLimit(trial_timeout_s, "trial_timeout_s")
         self._patience = patience
         self._reuses_process = reuses_process
         self._run_ahead = 0
@@ -533,11 +517,7 @@ class Lane:
             self.place.submit("reset", (boot,))
             return
         self._prepare(boot)
-        self.place.start(
-            self._bootstraps.packed(boot),
-            stall_limit_s=self._timeout_s,
-            limited_by="trial_timeout_s",
-        )
+        self.place.start(self._bootstraps.packed(boot), self._limit)
 
     def _save_next(self, running: _Running) -> None:
         save = self._saves[0]
@@ -560,9 +540,7 @@ class Lane:
 
     def _ask(self, kind: Literal["row", "save", "stop"], method: str, *arguments: object) -> None:
         self._asked = kind
-        limit_s = STOP_GRACE_S + _CLOSE_GRACE_S if kind == "stop" else self._timeout_s
-        name = "" if kind == "stop" else "trial_timeout_s"
-        self.place.submit(method, arguments, stall_limit_s=limit_s, limited_by=name)
+        self.place.submit(method, arguments, _STOPPING if kind == "stop" else self._limit)
 
     def _forget(self) -> None:
         self._running = None

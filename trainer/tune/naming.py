@@ -25,6 +25,19 @@ _ASHA: Final = "Use ASHAScheduler, or HyperBandScheduler with OptunaSearch."
 _OPTUNA: Final = 'Use OptunaSearch (`pip install "local-trainer[tune]"`).'
 _ONE_MACHINE: Final = "Trials run in processes of this machine; leave it out."
 
+_OTHER_SEARCHERS: Final[Mapping[str, str]] = {
+    "ax": "AxSearch",
+    "bayesopt": "BayesOptSearch",
+    "hyperopt": "HyperOptSearch",
+    "hebo": "HEBOSearch",
+    "nevergrad": "NevergradSearch",
+    "zoopt": "ZOOptSearch",
+    "blendsearch": "BlendSearch",
+    "cfo": "CFO",
+    "skopt": "SkOptSearch",
+    "sigopt": "SigOptSearch",
+    "dragonfly": "DragonflySearch",
+}
 NOT_OFFERED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "PB2": _PBT,
@@ -33,17 +46,7 @@ NOT_OFFERED: Final[Mapping[str, str]] = MappingProxyType(
         "BOHB": _ASHA,
         "ResourceChangingScheduler": "What a trial asks for is fixed: tune.with_resources().",
         "DistributeResources": "What a trial asks for is fixed: tune.with_resources().",
-        "AxSearch": _OPTUNA,
-        "BayesOptSearch": _OPTUNA,
-        "HyperOptSearch": _OPTUNA,
-        "HEBOSearch": _OPTUNA,
-        "NevergradSearch": _OPTUNA,
-        "ZOOptSearch": _OPTUNA,
-        "BlendSearch": _OPTUNA,
-        "CFO": _OPTUNA,
-        "SkOptSearch": _OPTUNA,
-        "SigOptSearch": _OPTUNA,
-        "DragonflySearch": _OPTUNA,
+        **dict.fromkeys(_OTHER_SEARCHERS.values(), _OPTUNA),
         "checkpoint_dir": (
             "Save into a folder of your own and report it: "
             "tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))."
@@ -75,21 +78,11 @@ _SEARCHERS: Final[Mapping[str, type[Searcher]]] = {
     "optuna": OptunaSearch,
 }
 _OTHER_NAMES: Final[Mapping[str, str]] = {
+    **_OTHER_SEARCHERS,
     "pb2": "PB2",
     "hb_bohb": "HyperBandForBOHB",
     "resource_changing": "ResourceChangingScheduler",
-    "ax": "AxSearch",
-    "bayesopt": "BayesOptSearch",
     "bohb": "TuneBOHB",
-    "hyperopt": "HyperOptSearch",
-    "hebo": "HEBOSearch",
-    "nevergrad": "NevergradSearch",
-    "zoopt": "ZOOptSearch",
-    "blendsearch": "BlendSearch",
-    "cfo": "CFO",
-    "skopt": "SkOptSearch",
-    "sigopt": "SigOptSearch",
-    "dragonfly": "DragonflySearch",
 }
 
 

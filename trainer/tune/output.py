@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.ready_made.display import LineOutput, Surface, live_surface
+from callbacks.ready_made.progress import duration
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
@@ -64,13 +65,6 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: 
     lines = [names, *rows]
     texts = ["  ".join(line[i].ljust(widths[i]) for i in shown).rstrip() for line in lines]
     return "\n".join(text[:width] if width else text for text in texts)
-
-
-def elapsed_text(seconds: float) -> str:
-    """A duration as people write it."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 # ---- reporters
@@ -304,7 +298,7 @@ class Progress:
             parts.append(f"{num_failed} failed")
         if best := self._best(controller.trials):
             parts.append(best)
-        parts.append(elapsed_text(elapsed_s))
+        parts.append(duration(int(elapsed_s)))
         if controller.inexact_reasons:
             parts.append("not exact")
         return ", ".join(parts)

@@ -281,6 +281,16 @@ class RandomSearch(BasicVariantGenerator):
     takes_grids = False
 
 
+def _handed_on(name: str) -> Any:
+    """A method that calls the same one of the searcher inside."""
+
+    def method(self: _Around, *given: Any) -> Any:
+        return getattr(self.searcher, name)(*given)
+
+    method.__doc__ = f"`{name}` of the searcher."
+    return method
+
+
 class _Around(Searcher):
     """A searcher that has another one suggest: what it does not change, it hands on."""
 
@@ -306,21 +316,12 @@ class _Around(Searcher):
         self.context = context
         self.keys, self.inexact_reason = self.searcher.keys, self.searcher.inexact_reason
 
-    def extend(self, num_samples: int) -> None:
-        """Hands it on."""
-        self.searcher.extend(num_samples)
-
-    def num_trials(self) -> int | None:
-        """As many as the searcher says."""
-        return self.searcher.num_trials()
-
-    def may_suggest(self, num_running: int, num_unfinished: int) -> bool:
-        """What the searcher says."""
-        return self.searcher.may_suggest(num_running, num_unfinished)
-
-    def suggest(self, trial_id: str) -> Mapping[str, Any] | str | None:
-        """Hands it on."""
-        return self.searcher.suggest(trial_id)
+    extend = _handed_on("extend")
+    num_trials = _handed_on("num_trials")
+    may_suggest = _handed_on("may_suggest")
+    suggest = _handed_on("suggest")
+    on_row = _handed_on("on_row")
+    on_over = _handed_on("on_over")
 
     def next_suggestion(self, number: int) -> Suggestion | str | None:
         """Hands it on."""
@@ -329,14 +330,6 @@ class _Around(Searcher):
     def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
         """Hands it on."""
         return self.searcher.replay_suggestion(number, recorded)
-
-    def on_row(self, trial: Trial, row: Row) -> None:
-        """Hands it on."""
-        self.searcher.on_row(trial, row)
-
-    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
-        """Hands it on."""
-        self.searcher.on_over(trial, row, how)
 
 
 class ConcurrencyLimiter(_Around):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callbacks.ready_made.result_files import jsonable
 from callbacks.ready_made.result_loggers import BackgroundWriter
@@ -119,24 +119,19 @@ class WandbLoggerCallback(ServiceLogger):
         ImportError: the package is not installed.
     """
 
+    _service_class: ClassVar = WandbService
+
     def __init__(self, project: str = "local-trainer", group: str | None = None, **settings: Any):
-        super().__init__(WandbService(project, group, **settings))
+        super().__init__(self._service_class(project, group, **settings))
 
 
-class TrackioLoggerCallback(ServiceLogger):
+class TrackioLoggerCallback(WandbLoggerCallback):
     """Sends each trial's rows to trackio, a local store; needs `local-trainer[trackio]`.
 
-    Args:
-        project: name of the project.
-        group: of the runs; None: the experiment's name.
-        settings: further arguments of `trackio.init`.
-
-    Raises:
-        ImportError: the package is not installed.
+    Arguments as of `WandbLoggerCallback`; `settings` are those of `trackio.init`.
     """
 
-    def __init__(self, project: str = "local-trainer", group: str | None = None, **settings: Any):
-        super().__init__(TrackioService(project, group, **settings))
+    _service_class = TrackioService
 
 
 class MLflowLoggerCallback(ServiceLogger):
@@ -144,18 +139,12 @@ class MLflowLoggerCallback(ServiceLogger):
 
     Args:
         tracking_uri: of the server, folder or database; None: MLflow's own choice.
-        experiment_name: MLflow's experiment; None: the name of the tuned one.
-        tags: of every run.
+        settings: `experiment_name` (None: that of the tuned one) and `tags` of every run; see
+            `MLflowService`.
 
     Raises:
         ImportError: the package is not installed.
     """
 
-    def __init__(
-        self,
-        tracking_uri: str | None = None,
-        *,
-        experiment_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(MLflowService(tracking_uri, experiment_name=experiment_name, tags=tags))
+    def __init__(self, tracking_uri: str | None = None, **settings: Any) -> None:
+        super().__init__(MLflowService(tracking_uri, **settings))

@@ -16,7 +16,6 @@ import datetime as dt
 import inspect
 import os
 import random
-import shutil
 import socket
 import sys
 import threading
@@ -33,7 +32,7 @@ from callbacks.packing import unpack_object
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
 from trainer.runtime.worker import CallSignals
-from trainer.tune.checkpoint import Checkpoint, sync_and_digest, take_in
+from trainer.tune.checkpoint import Checkpoint, cleared_for, sync_and_digest, take_in
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.session import (
     ReportedRow,
@@ -68,7 +67,6 @@ class Made:
         has_checkpoint: it came with a checkpoint, which lies in the folder `pending_name`.
         is_done: `done: True` is in the row.
         wants_checkpoint: `should_checkpoint: True` is in the row.
-        made_in_s: seconds that making it took.
     """
 
     row: dict[str, Any] | None
@@ -76,7 +74,6 @@ class Made:
     has_checkpoint: bool = False
     is_done: bool = False
     wants_checkpoint: bool = False
-    made_in_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,6 @@ class TrialHandler:
             has_checkpoint=made.checkpoint is not None,
             is_done=bool(row["done"]),
             wants_checkpoint=bool(row.get("should_checkpoint")),
-            made_in_s=elapsed_s,
         )
 
     def save(self, folder: str) -> str:
@@ -210,11 +206,8 @@ class TrialHandler:
         A folder of that name is whole whenever it is there.
         """
         path = Path(folder)
-        unfinished = path.with_name(f"{path.name}.tmp")
-        for old in (unfinished, path):
-            if old.exists():
-                shutil.rmtree(old)
-        unfinished.mkdir(parents=True)
+        unfinished = cleared_for(path)
+        unfinished.mkdir()
         self._run.save(unfinished)
         digest = sync_and_digest(unfinished)
         unfinished.rename(path)

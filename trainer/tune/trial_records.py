@@ -22,6 +22,7 @@ from trainer.errors import TuneError
 from trainer.metrics import comparable
 from trainer.ray_engine.engine import RayEngine
 from trainer.runtime.engine import Engine
+from trainer.tune.configs import CheckpointConfig, RunConfig, TuneConfig
 from trainer.tune.controller import Controller
 from trainer.tune.events import CheckpointRef, StartTrial, Trial
 from trainer.tune.journal_entries import (
@@ -51,37 +52,6 @@ _CLOCKS: Final = ("node_ip", "_timestamp", "_runtime")
 def row_digest(row: Mapping[str, Any]) -> str:
     """A digest of a row without what no two runs share, such as times and process ids."""
     return canonical_digest(comparable(row, also_drop=_CLOCKS))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessSettings:
-    """How trials run; nothing of it is looked at by decisions.
-
-    Attributes:
-        experiment_name: the name of the folder.
-        experiment_seed: for the global generators; None leaves them alone.
-        in_process: run in the tuner's process.
-        log_to_file: names of the files for what is printed (stdout, stderr); None: none.
-        changes_directory: work in the trial's folder.
-        num_to_keep: regular checkpoints per trial; None keeps all.
-        score_attribute: which are kept; None keeps the newest.
-        score_order: whether large or small scores are good.
-        name_of: gives a trial's name; None: its number.
-        folder_of: gives the name of a trial's folder; None: its number.
-        engine: where processes run; None: on this machine.
-    """
-
-    experiment_name: str
-    experiment_seed: int | None = None
-    in_process: bool = False
-    log_to_file: tuple[str, str] | None = None
-    changes_directory: bool = False
-    num_to_keep: int | None = None
-    score_attribute: str | None = None
-    score_order: str = "max"
-    name_of: Any = None
-    folder_of: Any = None
-    engine: Engine | None = None
 
 
 @dataclass
@@ -124,7 +94,9 @@ class TrialRecords:
         folder: of the experiment.
         controller: whose trials they are.
         spec: what is tuned.
-        settings: how trials run.
+        tune_config: how trials run, and what they are called.
+        run_config: where they print to, and which checkpoints are kept.
+        seed: of the experiment.
     """
 
     def __init__(
@@ -132,12 +104,19 @@ class TrialRecords:
         folder: Path,
         controller: Controller,
         spec: TrainableSpec,
-        settings: ProcessSettings,
+        *,
+        tune_config: TuneConfig,
+        run_config: RunConfig,
+        seed: int,
     ) -> None:
+        self._experiment_name = folder.name
         self._folder = folder / _TRIALS
         self._controller = controller
         self._spec = spec
-        self._settings = settings
+        self._tune_config = tune_config
+        self._output_files = run_config.output_files
+        self._saving = run_config.checkpoint_config or CheckpointConfig()
+        self._seed = seed
         self._records: dict[int, TrialRecord] = {}
         self._folders: dict[int, str] | None = None  # of trials with folders of other names
         self._packed: bytes | None = None
@@ -151,14 +130,15 @@ class TrialRecords:
         return self._records[number]
 
     def _made(self, trial: Trial) -> TrialRecord:
-        settings = self._settings
-        name = trial.trial_id if settings.name_of is None else str(settings.name_of(trial))
+        name_of = self._tune_config.trial_name_creator
+        folder_of = self._tune_config.trial_dirname_creator
+        name = trial.trial_id if name_of is None else str(name_of(trial))
         files = self.files_of(trial.number)
-        if settings.folder_of is None or files.path.is_dir():
+        if folder_of is None or files.path.is_dir():
             # Of one that is over and was forgotten, all rows are in its file.
             num_written = trial.num_rows if trial.status.is_over else 0
             return TrialRecord(files, name, num_written=num_written)
-        folder, others = str(settings.folder_of(trial)), self._other_folders()
+        folder, others = str(folder_of(trial)), self._other_folders()
         is_plain = Path(folder).name == folder and folder not in (".", "..")
         is_number = folder.isdecimal() and folder != trial.trial_id
         if not is_plain or is_number or folder in others.values():
@@ -338,10 +318,10 @@ class TrialRecords:
 
     def note_score(self, number: int, row_number: int, row: Mapping[str, Any]) -> None:
         """Keeps what decides whether the checkpoint of a row stays."""
-        attribute = self._settings.score_attribute
-        if attribute is not None:
-            mode: Any = self._settings.score_order
-            self[number].scores[row_number] = score_at(row, attribute, mode)
+        saving = self._saving
+        if saving.checkpoint_score_attribute is not None:
+            score = score_at(row, saving.checkpoint_score_attribute, saving.checkpoint_score_order)
+            self[number].scores[row_number] = score
 
     def remove_unneeded(self, number: int) -> None:
         """Removes checkpoints beyond `num_to_keep` that no decision and no repair needs."""
@@ -353,7 +333,7 @@ class TrialRecords:
             for saved in record.saved
             if CheckpointRef(number, saved.row_number) in pinned
         }
-        num_to_keep = self._settings.num_to_keep
+        num_to_keep = self._saving.num_to_keep
         if num_to_keep is None:
             stay |= {saved.name for saved in regular}
         else:
@@ -364,14 +344,14 @@ class TrialRecords:
             record.saved.remove(saved)
 
     def _rank(self, record: TrialRecord, saved: SavedCheckpoint) -> tuple[float, int]:
-        if self._settings.score_attribute is None:
+        if self._saving.checkpoint_score_attribute is None:
             return 0.0, saved.row_number
         score = record.scores.get(saved.row_number, math.nan)
         return (-math.inf if math.isnan(score) else score), saved.row_number
 
     def read_scores(self) -> None:
         """Learns the scores of checkpoints from the rows, after a restore."""
-        if self._settings.score_attribute is None:
+        if self._saving.checkpoint_score_attribute is None:
             return
         for number, record in self._records.items():
             rows = {saved.row_number for saved in record.saved}
@@ -429,10 +409,10 @@ class TrialRecords:
         Raises:
             TuneError: the trainable or the config cannot travel; names the place.
         """
-        settings, record = self._settings, self[start.trial]
+        tuning, record = self._tune_config, self[start.trial]
         trial = self._controller.trials[start.trial]
         record.files.create()
-        if self._packed is None and not settings.in_process:
+        if self._packed is None and not tuning.in_process:
             self._packed = _packed(self._spec, "the trainable")
             self._registrations = packed_registrations()
         context = TuneContext(
@@ -441,12 +421,12 @@ class TrialRecords:
             trial_id=trial.trial_id,
             trial_name=record.name,
             trial_dir=str(record.files.path),
-            experiment_name=settings.experiment_name,
+            experiment_name=self._experiment_name,
             resources={"CPU": trial.cpus},
         )
         output = None
-        if settings.log_to_file is not None and not settings.in_process:
-            output = tuple(record.files.path / name for name in settings.log_to_file)
+        if self._output_files is not None and not tuning.in_process:
+            output = tuple(record.files.path / name for name in self._output_files)
         return TrialBootstrap(
             trainable=self._spec if self._packed is None else self._packed,
             config=start.config if self._packed is None else _packed(start.config, "config"),
@@ -455,11 +435,11 @@ class TrialRecords:
             row_number=origin.row_number,
             new_seed=start.seed if origin.is_clone else None,
             experiment_tag=_tag(start),
-            experiment_seed=settings.experiment_seed,
+            experiment_seed=self._seed if tuning.seed_globals else None,
             output=output,  # type: ignore[arg-type]  # mypy loses the length of the tuple
-            changes_directory=settings.changes_directory,
+            changes_directory=tuning.chdir_to_trial_dir,
             registrations=self._registrations,
-            is_own_process=not settings.in_process,
+            is_own_process=not tuning.in_process,
             time_total_s=record.time_total_s,
             starts_processes=self._spec.may_start_processes(start.config),
         )

@@ -34,7 +34,6 @@ from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import StartTrial, TrialStatus
 from trainer.tune.experiment import (
     Experiment,
-    LoopSettings,
     read_experiment_file,
     update_experiment_file,
 )
@@ -52,7 +51,7 @@ from trainer.tune.results import ResultGrid, result_of
 from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
-from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stoppers import StopCriteria, unused
 from trainer.tune.stored_spec import (
     changed_versions,
     check_header,
@@ -69,7 +68,6 @@ from trainer.tune.trainables import (
     resolve_trainable,
 )
 from trainer.tune.trial_records import (
-    ProcessSettings,
     check_packs,
     cpus_for_trials,
     engine_for_trials,
@@ -475,16 +473,16 @@ class _Setup:
         """
         tuning, saving = self.tune_config, self.checkpoint_config
         given = tuning.scheduler
-        scheduler = _own(_chosen("scheduler", given, TrialScheduler, create_scheduler))
+        scheduler = unused(_chosen("scheduler", given, TrialScheduler, create_scheduler))
         given = tuning.search_alg
-        searcher = _own(_chosen("search_alg", given, Searcher, create_searcher))
+        searcher = unused(_chosen("search_alg", given, Searcher, create_searcher))
         at_end = saving.checkpoint_at_end
         budget: Any = tuning.time_budget_s
         return ExperimentPlan(
             space=SearchSpace(self.param_space),
             searcher=searcher,
             scheduler=scheduler,
-            stop=StopCriteria(_own(self.run_config.stop), time_budget_s=budget),
+            stop=StopCriteria(unused(self.run_config.stop), time_budget_s=budget),
             metric=tuning.metric or getattr(scheduler, "metric", None),
             mode=tuning.mode or getattr(scheduler, "mode", None),
             seed=self.seed,
@@ -532,30 +530,7 @@ class _Setup:
 
     def experiment(self, plan: ExperimentPlan, folder: Path) -> Experiment:
         """An experiment in a folder, not yet begun."""
-        tuning, running, saving = self.tune_config, self.run_config, self.checkpoint_config
-        log: Any = running.log_to_file
-        names = ("stdout.txt", "stderr.txt") if log is True else (log, log)
-        pair = tuple(log) if isinstance(log, list | tuple) else names
-        processes = ProcessSettings(
-            experiment_name=folder.name,
-            experiment_seed=self.seed if tuning.seed_globals else None,
-            in_process=tuning.in_process,
-            log_to_file=pair if log else None,
-            changes_directory=tuning.chdir_to_trial_dir,
-            num_to_keep=saving.num_to_keep,
-            score_attribute=saving.checkpoint_score_attribute,
-            score_order=saving.checkpoint_score_order,
-            name_of=tuning.trial_name_creator,
-            folder_of=tuning.trial_dirname_creator,
-            engine=engine_for_trials(tuning.engine, num_cpus=self.request),
-        )
-        loop = LoopSettings(
-            recovery_interval_s=running.recovery_interval_s,
-            trial_timeout_s=running.trial_timeout_s,
-            max_run_ahead=tuning.max_run_ahead,
-            reuses_processes=tuning.reuse_actors,
-            raises_first_error=self.failure_config.fail_fast == "raise",
-        )
+        tuning, running = self.tune_config, self.run_config
         title = (
             f"Experiment {folder.name}: {self.spec.name}, {self.num_lanes} at a time, seed "
             f"{self.seed}, in {folder}"
@@ -567,8 +542,9 @@ class _Setup:
             plan,
             spec,
             folder,
-            processes=processes,
-            loop=loop,
+            tune_config=tuning,
+            run_config=running,
+            engine=engine_for_trials(tuning.engine, num_cpus=self.request),
             callbacks=CallbackCaller(running.callbacks or ()),
             progress=Progress(running.verbose, self._reporter(), title=title),
         )
@@ -632,14 +608,6 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     if not isinstance(given, kind):
         raise TuneError(f"{name}={given!r:.80}: expected a {kind.__name__}, or its name.")
     return given
-
-
-def _own(thing: Any) -> Any:
-    """A copy, so that what the user gave stays as it was; itself if it cannot be copied."""
-    try:
-        return copy.deepcopy(thing)
-    except Exception:  # noqa: BLE001 - of the user's class; it is used for one experiment then
-        return thing
 
 
 @dataclasses.dataclass

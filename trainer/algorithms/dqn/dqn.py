@@ -26,22 +26,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import checked_methods
-from checkpoints.trees import same
-from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
-from trainer.config import AlgorithmConfig, NotProvided, Setting, section
-from trainer.config.algorithm_config import given_module_specs
-from trainer.config.settings import (
-    Problem,
-    assignment,
+from checkpoints.arguments import (
     boolean,
+    checked_methods,
     function,
     integer,
     number,
     one_of,
     optional,
-    schedule,
 )
+from checkpoints.trees import same
+from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
+from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.config.algorithm_config import given_module_specs
+from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
@@ -479,9 +477,6 @@ class DQNConfig(OffPolicyConfig):
             categorical_distribution_temperature: must be 1.
             **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step` and
                 `replay_buffer_config`, and of `AlgorithmConfig.training`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

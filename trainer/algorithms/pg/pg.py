@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from checkpoints.arguments import checked_methods
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, section
+from trainer.config.sections import SectionT
 from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import Chunks, SampleBatch, compute_advantages, discounted_returns
@@ -93,12 +95,7 @@ class PGLearner(EpisodeLearner):
     """
 
     def learn(
-        self,
-        columns: Columns,
-        *,
-        rng: np.random.Generator,
-        num_env_steps: int,
-        event: TrainBatchEvent,
+        self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
     ) -> dict[str, Any]:
         """One update; see `EpisodeLearner.learn`. It draws no random numbers."""
         del rng
@@ -161,9 +158,6 @@ class PGLearner(EpisodeLearner):
 # ruff: noqa: ARG002
 
 
-ConfigT = TypeVar("ConfigT", bound="PGConfig")
-
-
 def every_row_counts_once(config: PGConfig) -> Iterator[Problem]:
     """A batch is learnt from as a whole and once: afterwards it is not of the policy any more."""
     for name, fine in (("num_epochs", 1), ("minibatch_size", None)):
@@ -221,20 +215,17 @@ class PGConfig(AlgorithmConfig):
 
     @section
     def training(
-        self: ConfigT,
+        self: SectionT,
         *,
         lr_schedule: list[list[float]] | None = NotProvided,
         **common_settings: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say how PG learns.
 
         Args:
             lr_schedule: old way to give a schedule for `lr`; None says nothing.
             **common_settings: arguments of `AlgorithmConfig.training`, such as `lr`, `gamma` and
                 `train_batch_size`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

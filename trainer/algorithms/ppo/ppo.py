@@ -22,14 +22,16 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+from numpy.random import Generator
 
-from checkpoints.arguments import checked_methods, require_keys
+from checkpoints.arguments import boolean, checked_methods, number, optional, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
-from trainer.config.settings import Problem, assignment, boolean, number, optional, schedule
+from trainer.config.sections import SectionT
+from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import (
     AdvantageEstimate,
@@ -286,12 +288,7 @@ class PPOLearner(EpisodeLearner):
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
 
     def learn(
-        self,
-        columns: Columns,
-        *,
-        rng: np.random.Generator,
-        num_env_steps: int,
-        event: TrainBatchEvent,
+        self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
     ) -> dict[str, Any]:
         """One update; see `Learner.learn`."""
         settings = self.settings
@@ -439,8 +436,6 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
 # ruff: noqa: ARG002
 
 
-ConfigT = TypeVar("ConfigT", bound="PPOConfig")
-
 GivenSchedule = float | list[list[float]]
 
 
@@ -511,7 +506,7 @@ class PPOConfig(AlgorithmConfig):
 
     @section
     def training(
-        self: ConfigT,
+        self: SectionT,
         *,
         use_critic: bool = NotProvided,
         use_gae: bool = NotProvided,
@@ -527,7 +522,7 @@ class PPOConfig(AlgorithmConfig):
         lr_schedule: list[list[float]] | None = NotProvided,
         vf_share_layers: bool = NotProvided,
         **common_settings: Any,
-    ) -> ConfigT:
+    ) -> SectionT:
         """Say how PPO learns.
 
         Args:
@@ -549,9 +544,6 @@ class PPOConfig(AlgorithmConfig):
                 `model_config`.
             **common_settings: arguments of `AlgorithmConfig.training`, such as `lr` and
                 `train_batch_size`.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import checked_methods
-from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
-from trainer.config import AlgorithmConfig, NotProvided, Setting, section
-from trainer.config.algorithm_config import given_module_specs
-from trainer.config.settings import (
+from checkpoints.arguments import (
     Check,
-    Problem,
-    assignment,
     boolean,
+    checked_methods,
     either,
     mapping,
     number,
     one_of,
     optional,
-    schedule,
 )
+from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
+from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.config.algorithm_config import given_module_specs
+from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
@@ -766,9 +764,6 @@ class SACConfig(OffPolicyConfig):
             _use_beta_distribution: must be False.
             **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step`, `tau` and
                 `replay_buffer_config`, and of `AlgorithmConfig.training`; `lr` must stay None.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
         """
         return self
 

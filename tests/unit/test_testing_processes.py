@@ -1,7 +1,8 @@
-"""The leak check finds each kind of thing left behind; the killer kills as its seed says."""
+"""Whether a process lives, and what tests leave behind."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.testing import RandomKiller, is_process_alive, no_leaks, wait_until
+from trainer.testing import RandomKiller, is_process_alive, no_leaks, processes, wait_until
 
 
 @contextmanager
@@ -121,3 +122,18 @@ def choices(seed: int) -> list[int]:
 
 def test_the_same_seed_makes_the_same_choices() -> None:
     assert choices(1) == choices(1) != choices(2)
+
+
+@pytest.mark.parametrize("folder", [Path("/proc"), Path("/nothing/here")])
+def test_a_process_lives_until_it_ends_whether_or_not_it_is_collected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_PROCESSES", folder)
+        assert is_process_alive(child.pid)
+        assert is_process_alive(os.getpid())
+        child.stdin.close()
+        assert wait_until(lambda: not is_process_alive(child.pid)), "a zombie does not live"
+        child.wait()
+        assert not is_process_alive(child.pid)
