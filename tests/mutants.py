@@ -163,6 +163,7 @@ SHOWN: Final = {
     "trainer/algorithms/training_iteration.py": Shown(
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
     ),
+    "checkpoints/directory.py": Shown("faults/test_checkpoint_crashes"),
     "trainer/evaluation/evaluations.py": Shown(
         "contract/test_components integration/test_foreach_metrics",
         ("PPO, evaluation runner", "PPO"),
@@ -783,6 +784,16 @@ MUTANTS: Final[list[Mutant]] = [
         ('        self.num_evaluations = state["num_evaluations"]\n', ""),
         ('            self._metrics.set_state(state["metrics"])\n', "            pass\n"),
         ("        self._last = copy.deepcopy(last)\n", ""),
+    ),
+    # ---- a checkpoint is replaced whole or not at all
+    *_of(
+        "checkpoints/directory.py",
+        ("key=lambda entry: entry.name != MANIFEST_FILE", "key=lambda entry: entry.name"),
+        (
+            "_bring_back_foreign_files(old, self._target, self._files)\n            remove",
+            "remove",
+        ),
+        ("self._files.sync_directory(self.new)\n        for", "for"),
     ),
 ]
 

@@ -165,13 +165,12 @@ def in_child(act: Callable[[], None]) -> int:
 FIRST_SAVE = 20
 REPLACEMENT = 28
 WRITES = {2, 3, 6, 9, 12, 15}
-CASES = [
-    (has_old, number, when)
-    for has_old, num_operations in ((False, FIRST_SAVE), (True, REPLACEMENT))
-    for number in range(num_operations)
+MOMENTS = {
+    "before": range(REPLACEMENT),
     # Only a write has a half; half of any other operation is the moment before it.
-    for when in ("before", "after", *["half"] * (number in WRITES))
-]
+    "half": sorted(WRITES),
+    "after": range(REPLACEMENT),
+}
 
 
 @pytest.mark.parametrize(("has_old", "expected"), [(False, FIRST_SAVE), (True, REPLACEMENT)])
@@ -184,14 +183,23 @@ def test_table_of_cases_covers_every_operation(
 
 
 @pytest.mark.parametrize("how", ["error", "error for good", "keyboard", "exit"])
-@pytest.mark.parametrize(("has_old", "number", "when"), CASES)
+@pytest.mark.parametrize("when", MOMENTS)
+@pytest.mark.parametrize(("has_old", "num_operations"), [(False, FIRST_SAVE), (True, REPLACEMENT)])
 def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
-    tmp_path: Path, has_old: bool, number: int, how: str, when: str
+    tmp_path: Path, has_old: bool, num_operations: int, how: str, when: str
 ) -> None:
-    path = tmp_path / "c"
+    numbers = [number for number in MOMENTS[when] if number < num_operations]
+    for number in numbers:
+        folder = tmp_path / f"operation {number}"
+        folder.mkdir()
+        _interrupt_and_look(folder, Interrupted(number, when, how), has_old=has_old, how=how)
+    assert len(numbers) == (len(WRITES) if when == "half" else num_operations)
+
+
+def _interrupt_and_look(folder: Path, faulty: Interrupted, *, has_old: bool, how: str) -> None:
+    path = folder / "c"
     if has_old:
         save_old(path)
-    faulty = Interrupted(number, when, how)
     finished = False
     if how == "exit":
         assert in_child(lambda: _save_and_forget(path, faulty)) == EXIT_CODE
@@ -204,18 +212,18 @@ def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
         except KeyboardInterrupt:
             assert how == "keyboard"
 
-    values = found_values(tmp_path)
-    assert values in ([[OLD], [NEW]] if has_old else [[], [NEW]])
+    values = found_values(folder)
+    assert values in ([[OLD], [NEW]] if has_old else [[], [NEW]]), folder.name
     if values:
         assert read_checkpoint(path).components["c"] == values[0]
-        latest = latest_checkpoint(tmp_path)
+        latest = latest_checkpoint(folder)
         assert latest is not None
         assert verify(latest).training_iteration == values[0]
     if finished:
         assert values == [NEW]
-    assert len(list(tmp_path.rglob("notes.txt"))) == has_old
-    _assert_next_save_works(tmp_path, died=how == "exit", undone=how == "error")
-    assert len(list(tmp_path.rglob("notes.txt"))) == has_old
+    assert len(list(folder.rglob("notes.txt"))) == has_old
+    _assert_next_save_works(folder, died=how == "exit", undone=how == "error")
+    assert len(list(folder.rglob("notes.txt"))) == has_old
     if how == "exit":
         assert (path / "notes.txt").exists() == has_old
 
