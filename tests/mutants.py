@@ -153,6 +153,7 @@ SHOWN: Final = {
         ("PPO",),
     ),
     "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
+    "trainer/runtime/engine.py": Shown("contract/test_engines"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
     "trainer/algorithms/algorithm.py": Shown(
         "contract/test_components integration/test_dqn", ("PPO", "DQN")
@@ -741,10 +742,10 @@ MUTANTS: Final[list[Mutant]] = [
         ("self.num_without_progress = self.num_idle = self.num_stalled = 0", "pass"),
         ("if num_restarts >= self.max_restarts:", "if num_restarts > self.max_restarts:"),
     ),
+    *_of("trainer/runtime/engine.py", ("        self._signals.notes[:] = NO_NOTES\n", "")),
     *_of(
         "trainer/runtime/local_engine.py",
         ("            self._signals.must_end = False\n", ""),
-        ("        self._signals.notes[:] = NO_NOTES\n", ""),
         (
             "            self.kill()\n            return self._lost(None, stalled_s=stalled_s)",
             "            return self._lost(None, stalled_s=stalled_s)",

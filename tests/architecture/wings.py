@@ -114,7 +114,6 @@ NEW_FILES_OF_WHAT_WAS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxy
             "trainer/config/settings.py",
             "trainer/connectors/encoding.py",
             "trainer/env_runners/messages.py",
-            "trainer/env_runners/env_runner.py",
             "trainer/env_runners/single_agent_player.py",
             "trainer/env_runners/worker_service.py",
             "trainer/envs/tasks.py",
