@@ -85,7 +85,8 @@ SHOWN: Final = {
         "unit/test_replay_buffer contract/test_components unit/test_replay_state", ("DQN",)
     ),
     "trainer/replay/replay_buffer.py": Shown(
-        "unit/test_replay_prioritized contract/test_components unit/test_replay_state",
+        "unit/test_replay_prioritized contract/test_components unit/test_replay_state "
+        "unit/test_checkpoints_large_arrays",
         ("DQN", "DQN, normalised"),
     ),
     "trainer/modules/rl_module.py": Shown("contract/test_modules unit/test_modules_space_records"),

@@ -31,7 +31,7 @@ def _value(old: str) -> Any:
     return _SPECIAL_VALUES.get(old, 7)
 
 
-_SECTIONS = {
+_SECTIONS: dict[type[AlgorithmConfig], dict[str, str]] = {
     config: {row.name: row.section for row in config.describe_settings()}
     for config in (PPOConfig, DQNConfig)
 }

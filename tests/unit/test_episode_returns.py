@@ -88,12 +88,15 @@ def test_what_was_rewritten_is_known_in_all_later_chunks() -> None:
     assert third.get_rewritten_return() == 16.0
 
 
-def test_nothing_is_rewritten_until_somebody_does_it() -> None:
+def test_nothing_is_rewritten_until_somebody_does_it_and_then_as_often_as_wanted() -> None:
     episode = SingleAgentEpisode("e", observations=[0.0])
     episode.add_env_step(0.0, 0, 1.0)
     assert episode.get_rewritten_return() is None
     rewrite(episode, [1.0])  # the same numbers: written all the same
     assert episode.get_rewritten_return() == 1.0
+    for written in (2.0, 4.0):
+        rewrite(episode, [written])
+        assert (episode.get_return(), episode.get_rewritten_return()) == (1.0, written)
 
 
 def test_states_of_older_checkpoints_have_nothing_rewritten() -> None:
