@@ -22,25 +22,3 @@ from trainer.learners.learner import (
     TargetNetwork,
 )
 from trainer.learners.learner_group import LearnerGroup, chunks_by_module
-
-__all__ = [
-    "BatchListener",
-    "Blame",
-    "Columns",
-    "EpisodeLearner",
-    "Learner",
-    "LearnerGroup",
-    "LearnerSettings",
-    "LearnerSpec",
-    "ReplayBatch",
-    "ReplayLearner",
-    "ReplaySettings",
-    "ReplayUpdate",
-    "TargetNetwork",
-    "TrainBatch",
-    "TrainBatchEvent",
-    "chunks_by_module",
-    "columns_from_episodes",
-    "minibatches",
-    "num_minibatches",
-]

@@ -4,13 +4,3 @@ from trainer.metrics.episode_statistics import AgentRecord, EpisodeRecord, Episo
 from trainer.metrics.logger import MetricsLogger
 from trainer.metrics.result import ResultDict, comparable
 from trainer.metrics.statistic import Delta
-
-__all__ = [
-    "AgentRecord",
-    "Delta",
-    "EpisodeRecord",
-    "EpisodeStatistics",
-    "MetricsLogger",
-    "ResultDict",
-    "comparable",
-]

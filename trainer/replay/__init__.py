@@ -11,14 +11,3 @@ from trainer.replay.replay_buffer import (
     names_replay_buffer,
 )
 from trainer.replay.step_ring import Sequences, Transitions
-
-__all__ = [
-    "REPLAY_BUFFERS",
-    "NStep",
-    "PrioritizedReplayBuffer",
-    "ReplayBuffer",
-    "Sequences",
-    "Transitions",
-    "make_replay_buffer",
-    "names_replay_buffer",
-]
