@@ -163,7 +163,9 @@ SHOWN: Final = {
     "trainer/algorithms/training_iteration.py": Shown(
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
     ),
-    "checkpoints/directory.py": Shown("faults/test_checkpoint_crashes"),
+    "checkpoints/directory.py": Shown(
+        "faults/test_killed_while_clearing_up faults/test_checkpoint_crashes"
+    ),
     "trainer/evaluation/evaluations.py": Shown(
         "contract/test_components integration/test_foreach_metrics",
         ("PPO, evaluation runner", "PPO"),
@@ -794,6 +796,8 @@ MUTANTS: Final[list[Mutant]] = [
             "remove",
         ),
         ("self._files.sync_directory(self.new)\n        for", "for"),
+        ("reversed(self._old)", "reversed(self._old[1:])"),
+        ('elif is_whole or leftover.role == "old":', "elif is_whole:"),
     ),
 ]
 

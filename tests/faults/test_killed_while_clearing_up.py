@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from checkpoints import FileSystem, read_checkpoint, verify
+from checkpoints import CheckpointError, FileSystem, read_checkpoint, verify
 from checkpoints.directory import sweep
 from checkpoints.listing import Role, leftover_path
 from tests.faults.test_checkpoint_crashes import (
@@ -103,6 +104,26 @@ def test_clearing_up_keeps_what_was_found_before_and_nothing_else(
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"c", "d"} if situation is died_again_and_again else names <= {"c"}
     assert len([*tmp_path.rglob("notes.txt")]) == had_notes
+
+
+def test_a_damaged_copy_stays_where_nothing_else_is_left(tmp_path: Path) -> None:
+    left = leave(tmp_path, "c", "old", 1, is_whole=False)
+    sweep(tmp_path, FileSystem())
+    assert [*tmp_path.iterdir()] == [left]
+
+
+def test_a_save_that_cannot_come_to_its_place_puts_the_previous_one_back(tmp_path: Path) -> None:
+    class RefusesTheNew(Recording):
+        def rename(self, source: Path, target: Path) -> None:
+            if ".new-" in source.name:
+                raise OSError(errno.EACCES, "refused")
+            super().rename(source, target)
+
+    save(tmp_path / "c", 1, Recording())
+    with pytest.raises(CheckpointError, match="refused"):
+        save(tmp_path / "c", 2, RefusesTheNew())
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert read_checkpoint(tmp_path / "c").components["c"] == 1
 
 
 @pytest.mark.parametrize(
