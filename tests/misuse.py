@@ -398,12 +398,9 @@ def _raw(error: BaseException, call: Call) -> str:
     is_ours = last.filename.startswith(_SOURCES) and _is_raise(last.filename, last.lineno or 0)
     named = [call.name, *(name for name, _ in call.named)]
     is_named = any(name in text for name in named) or "expected" in text or bool(call.positional)
-    is_plain = isinstance(
-        error,
-        TypeError | ValueError | LookupError | AttributeError | ImportError,  # `pip install …`
-    )
-    if is_ours and is_plain and is_named:
-        return ""
+    is_plain = isinstance(error, TypeError | ValueError | LookupError | AttributeError)
+    if is_ours and (isinstance(error, ImportError) or (is_plain and is_named)):
+        return ""  # an ImportError names the package that is missing
     if isinstance(error, OSError) and error.filename is not None and not is_ours:
         return ""  # names the path that was given
     if isinstance(error, TypeError) and "unexpected keyword argument 'nonsense'" in text:
