@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -120,6 +121,29 @@ def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_dif
         os.waitpid(SERVER._forkserver_pid, 0)  # as os.wait() does
 
     assert outcome(disturb) == outcome(lambda _: None)
+
+
+def test_an_exit_code_is_not_lost_between_two_who_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """multiprocessing asks by itself, whenever it starts another process."""
+    read: Any = vars(forkserver)["read_signed"]
+    process: Any = vars(make_context("forkserver", lambda _: None))["Process"](
+        target=os._exit, args=(7,)
+    )
+    process.start()
+    was_asked = threading.Event()
+
+    def read_late(descriptor: int) -> int:
+        if not was_asked.is_set():
+            was_asked.set()
+            multiprocessing.active_children()  # as another thread would, in this moment
+        return read(descriptor)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(forkserver, "read_signed", read_late)
+    process.join()
+    assert was_asked.is_set()
+    assert process.exitcode == 7
 
 
 @pytest.mark.parametrize("has_connected", [False, True])

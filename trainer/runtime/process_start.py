@@ -506,11 +506,35 @@ class _QuietProcess:
             except ChildProcessError:  # the user's os.wait() was told of the fork server's end
                 forget_fork_server()
                 self._process.start()
+            _collect_one_at_a_time(self._process)
         _STARTED.add(self._process)
         self._on_start(self._process)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._process, name)
+
+
+def _collect_one_at_a_time(process: BaseProcess) -> None:
+    """Lets one thread at a time collect the exit code of a process that has just been started.
+
+    multiprocessing looks for those of all its processes whenever it starts another one, on whatever
+    thread. Who loses that race against the thread that waits for a process notes "the fork server
+    is gone" (255) over the true code, or, with spawn, sees none. There is no public way.
+    """
+    popen: Any = getattr(process, "_popen", None)
+    if popen is None:
+        return
+    poll, collecting, weakly = type(popen).poll, threading.Lock(), weakref.proxy(popen)
+
+    def poll_alone(flag: int = os.WNOHANG) -> int | None:
+        if not collecting.acquire(blocking=flag != os.WNOHANG):
+            return None  # who waits for it tells
+        try:
+            return poll(weakly, flag)  # type: ignore[no-any-return]
+        finally:
+            collecting.release()
+
+    popen.poll = poll_alone
 
 
 def make_context(start_method: str, on_start: Callable[[BaseProcess], None]) -> BaseContext:
