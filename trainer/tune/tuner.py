@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
@@ -357,7 +358,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     return header
 
 
-@dataclasses.dataclass
+@dataclass
 class _Setup:
     """What users wrote, in the form in which an experiment needs it.
 
@@ -610,7 +611,7 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     return given
 
 
-@dataclasses.dataclass
+@dataclass
 class _Restored:
     """An experiment that is to be gone on with.
 
