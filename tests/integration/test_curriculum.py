@@ -17,6 +17,7 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 
 from callbacks import RLlibCallback, TaskLadder
 from checkpoints import encode
+from tests.small_runs import learnt
 from trainer import Algorithm, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import TaskCountdownEnv
@@ -142,11 +143,6 @@ def iterate(algo: Algorithm, way: str, iterations: int) -> list[Any]:
 
 def as_bytes(results: list[Any]) -> bytes:
     return encode([{k: v for k, v in comparable(r).items() if k != "config"} for r in results])
-
-
-def learnt(algo: Algorithm) -> bytes:
-    state = algo.get_state()
-    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
 
 
 def episodes_of(results: list[Any]) -> bytes:

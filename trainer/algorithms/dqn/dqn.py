@@ -47,7 +47,6 @@ from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayU
 from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
-from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
 
 # ---- learner
@@ -177,20 +176,12 @@ def softmax(logits: Array) -> Array:
 # ---- learner
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DQNSettings(ReplaySettings):
-    """How DQN learns; names and defaults are those of `DQNConfig.training()`.
+    """The settings of `DQNConfig.training()` that its learner reads."""
 
-    Attributes:
-        double_q: choose the next action with the learning network.
-        td_error_loss_fn: "huber" or "mse".
-    """
-
-    lr: ScheduleSetting = 5e-4
-    grad_clip: float | None = 40.0
-    target_network_update_freq: int = 500
-    double_q: bool = True
-    td_error_loss_fn: str = "huber"
+    double_q: bool
+    td_error_loss_fn: str
 
 
 @checked_methods()
