@@ -24,8 +24,11 @@ from trainer.testing import AgentScript, ScriptedMultiAgentEnv
 class Counting(MultiAgentEnv):
     """Shows random numbers to its agents, and counts env steps."""
 
+    agents_played: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, env_config: Mapping[str, Any]) -> None:
         del env_config
+        self.possible_agents = list(self.agents_played)
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
         self._t = 0
@@ -42,7 +45,7 @@ class Counting(MultiAgentEnv):
 class Rarely(Counting):
     """`often` is observed at every env step, `rare` at every thousandth one."""
 
-    possible_agents: ClassVar[list[Any]] = ["often", "rare"]
+    agents_played = ("often", "rare")
 
     def step(self, actions: Any) -> Any:
         self._t += 1
@@ -73,7 +76,7 @@ def test_t1_a_module_with_few_rows_makes_as_many_steps_as_its_own_rows_give() ->
 class Alone(Counting):
     """One agent plays ten env steps."""
 
-    possible_agents: ClassVar[list[Any]] = ["a"]
+    agents_played = ("a",)
 
     def step(self, actions: Any) -> Any:
         self._t += 1

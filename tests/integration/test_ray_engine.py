@@ -59,7 +59,7 @@ def on_ray(plan: Plan) -> Plan:
 
 
 def config_on_ray(num_env_runners: int = 2, **resources: Any) -> PPOConfig:
-    settings = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
+    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
     return small_ppo(num_env_runners, engine="ray", **settings, **resources)
 
 

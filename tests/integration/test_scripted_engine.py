@@ -47,7 +47,7 @@ class Reader(RLlibCallback):
 
 
 def config_of(num_env_runners: int, **evaluation: Any) -> PPOConfig:
-    settings = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
+    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
     return small_ppo(num_env_runners, callbacks=Reader, **settings, **evaluation)
 
 

@@ -294,7 +294,7 @@ def test_every_part_has_its_learning_rate() -> None:
 
 def test_learning_rates_follow_schedules_of_env_steps() -> None:
     falling = [[0, 0.02], [100, 0.0]]
-    rates = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), falling)
+    rates: dict[str, Any] = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), falling)
     changes = moved(learner(**rates), num_env_steps=50)
     assert changes == pytest.approx(dict.fromkeys(changes, 0.01), rel=1e-2)
     frozen = moved(learner(**rates), num_env_steps=100)

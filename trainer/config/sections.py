@@ -648,7 +648,7 @@ class RunSections(ConfigValues):
 # ---- training sections
 #
 # Settings of learning that all algorithms share: training, learners, modules.
-Schedule = float | list[list[float]]
+GivenSchedule = float | list[list[float]]
 """A number, or the pairs of a piecewise linear schedule over env steps."""
 
 
@@ -669,7 +669,7 @@ class TrainingSections(ConfigValues):
     """`training()`, `learners()` and `rl_module()`."""
 
     gamma = Setting[float](0.99, number(0, maximum=1))
-    lr = Setting[Schedule](0.001, schedule(0))
+    lr = Setting[GivenSchedule](0.001, schedule(0))
     grad_clip = Setting[float | None](None, optional(number(above=0)))
     grad_clip_by = Setting("global_norm", one_of("value", "norm", "global_norm"))
     train_batch_size = Setting(32, integer(1), unit="env steps")
@@ -702,7 +702,7 @@ class TrainingSections(ConfigValues):
         self: SectionT,
         *,
         gamma: float = NotProvided,
-        lr: Schedule = NotProvided,
+        lr: GivenSchedule = NotProvided,
         grad_clip: float | None = NotProvided,
         grad_clip_by: str = NotProvided,
         train_batch_size: int = NotProvided,

@@ -39,6 +39,7 @@ from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
+from trainer.config.sections import GivenSchedule
 from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
@@ -293,8 +294,6 @@ def _metrics(loss: QLoss, norm: float) -> dict[str, Any]:
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
 
-Schedule = float | list[list[float]]
-
 
 def atoms_have_a_range(config: DQNConfig) -> Iterator[Problem]:
     """With atoms, the largest is above the smallest."""
@@ -418,7 +417,7 @@ class DQNConfig(OffPolicyConfig):
     num_atoms = Setting(1, integer(1))
     v_min = Setting[float](-10.0, number())
     v_max = Setting[float](10.0, number())
-    epsilon = Setting[Schedule]([[0, 1.0], [10_000, 0.05]], schedule(0))
+    epsilon = Setting[GivenSchedule]([[0, 1.0], [10_000, 0.05]], schedule(0))
     td_error_loss_fn = Setting("huber", one_of("huber", "mse"))
     adam_epsilon = Setting[float](1e-8, number(above=0))
     noisy = Setting(False, boolean())
@@ -436,7 +435,7 @@ class DQNConfig(OffPolicyConfig):
         num_atoms: int = NotProvided,
         v_min: float = NotProvided,
         v_max: float = NotProvided,
-        epsilon: Schedule = NotProvided,
+        epsilon: GivenSchedule = NotProvided,
         td_error_loss_fn: str = NotProvided,
         adam_epsilon: float = NotProvided,
         lr_schedule: list[list[float]] | None = NotProvided,

@@ -30,7 +30,7 @@ from numpy.random import Generator
 from checkpoints.arguments import boolean, checked_methods, number, optional, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
-from trainer.config.sections import SectionT
+from trainer.config.sections import GivenSchedule, SectionT
 from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import (
@@ -396,9 +396,6 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
-
-
-GivenSchedule = float | list[list[float]]
 
 
 def minibatch_fits_batch(config: PPOConfig) -> Iterator[Problem]:

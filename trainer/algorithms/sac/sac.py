@@ -27,6 +27,7 @@ from checkpoints.arguments import (
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
+from trainer.config.sections import GivenSchedule
 from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
@@ -595,8 +596,6 @@ def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
 
 
 ConfigT = TypeVar("ConfigT", bound="SACConfig")
-
-GivenSchedule = float | list[list[float]]
 
 _NO_LR: Final = Check(
     "None, because SAC has three learning rates: `actor_lr`, `critic_lr` and `alpha_lr`",
