@@ -78,8 +78,6 @@ class LearnerSettings:
 
 
 # ---- learner
-#
-# The base of learners: a module, its optimiser, and their state.
 
 OWN: Final = "learner"
 """The component with what a learner remembers besides its parts."""
@@ -456,8 +454,6 @@ class EpisodeLearner(Learner, ABC):
 
 
 # ---- target network
-#
-# A slowly following copy of a network, to learn against.
 
 
 class TargetNetwork:
@@ -495,8 +491,6 @@ class TargetNetwork:
 
 
 # ---- replay learner
-#
-# Learning from a replay buffer: many small updates, each from a batch of transitions.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,8 +231,6 @@ class Round(abc.ABC):
 
 
 # ---- trouble
-#
-# What went wrong with a runner while it was asked, and since when.
 
 
 @dataclass

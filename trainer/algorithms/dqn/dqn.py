@@ -50,10 +50,6 @@ from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
 from trainer.types import Array, ModuleId
 
-# ---- learner
-#
-# DQN's learner: one gradient step on the error of Q values against a target network.
-
 # ---- loss
 
 
@@ -285,8 +281,6 @@ def _metrics(loss: QLoss, norm: float) -> dict[str, Any]:
 
 
 # ---- config
-#
-# DQNConfig: the settings of deep Q-learning.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002

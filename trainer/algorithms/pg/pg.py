@@ -38,10 +38,6 @@ from trainer.modules import PolicyModule, RLModule
 from trainer.nn import DistributionTerms
 from trainer.types import Array, FloatArray, ModuleId
 
-# ---- learner
-#
-# PG's learner: returns, and one gradient step over the whole batch.
-
 # ---- loss
 
 
@@ -144,8 +140,6 @@ class PGLearner(EpisodeLearner):
 
 
 # ---- config
-#
-# PGConfig: the settings of the policy gradient without a value function.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -224,8 +218,6 @@ class PGConfig(AlgorithmConfig):
 
 
 # ---- postprocessing
-#
-# What PG shows of its returns in `on_postprocess_trajectory`.
 
 
 @dataclass(frozen=True)

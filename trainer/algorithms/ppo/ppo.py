@@ -58,10 +58,6 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
 from trainer.types import Array, FloatArray, ModuleId, State
 
-# ---- learner
-#
-# PPO's learner: values, advantages, and several passes of minibatches over one batch.
-
 # ---- loss
 
 
@@ -391,8 +387,6 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
 
 
 # ---- config
-#
-# PPOConfig: the settings of proximal policy optimization.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -520,8 +514,6 @@ class PPOConfig(AlgorithmConfig):
 
 
 # ---- postprocessing
-#
-# What PPO shows of its advantages in `on_postprocess_trajectory`.
 
 
 @dataclass(frozen=True)

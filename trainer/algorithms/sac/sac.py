@@ -42,10 +42,6 @@ from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaus
 from trainer.replay import ReplayBuffer
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
 
-# ---- learner
-#
-# SAC's learner: one step of critics, policy and temperature, all from the same weights.
-
 # ---- target critics
 
 
@@ -588,8 +584,6 @@ def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
 
 
 # ---- config
-#
-# SACConfig: the settings of soft actor-critic.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
