@@ -12,14 +12,20 @@ from trainer.testing.envs import CountdownEnv
 
 
 def small_ppo(
-    num_env_runners: int = 0, *, env: Any = CountdownEnv, num_slots: int = 4, **settings: Any
+    num_env_runners: int = 0,
+    *,
+    env: Any = CountdownEnv,
+    num_slots: int = 4,
+    batch: int = 60,
+    **settings: Any,
 ) -> PPOConfig:
-    """PPO with 60 steps an iteration; slots are shared out over the runners.
+    """PPO with two minibatches an iteration; slots are shared out over the runners.
 
     Args:
         num_env_runners: 0 samples in the main process.
         env: what is played.
         num_slots: sub-envs of all runners together.
+        batch: env steps of an iteration.
         **settings: laid over the others by name.
     """
     made = (
@@ -30,7 +36,10 @@ def small_ppo(
             num_envs_per_env_runner=num_slots // max(1, num_env_runners),
         )
         .training(
-            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
+            train_batch_size=batch,
+            minibatch_size=batch // 2,
+            num_epochs=1,
+            model={"fcnet_hiddens": [8]},
         )
         .debugging(seed=5)
     )

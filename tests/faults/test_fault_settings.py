@@ -33,8 +33,7 @@ OLD_NAMES = {
 
 
 def config(**settings: Any) -> PPOConfig:
-    made = small_ppo(1, num_slots=1, env_config={"min_length": 6}, seed=1)
-    made.training(train_batch_size=20, minibatch_size=10)
+    made = small_ppo(1, num_slots=1, batch=20, env_config={"min_length": 6}, seed=1)
     return made.update_from_dict(settings)
 
 

@@ -31,11 +31,8 @@ def config(
     num_env_runners: int = 2,
     **settings: Any,
 ) -> PPOConfig:
-    num_slots = 2 * max(1, num_env_runners)
-    env_config = {"min_length": 6, **(fault or {})}
-    return small_ppo(
-        num_env_runners, env=env, num_slots=num_slots, env_config=env_config, **settings
-    )
+    settings |= {"num_envs_per_env_runner": 2, "env_config": {"min_length": 6, **(fault or {})}}
+    return small_ppo(num_env_runners, env=env, **settings)
 
 
 def outcome(algo: Any, iterations: int = 2) -> bytes:

@@ -47,7 +47,7 @@ class Noting(RLlibCallback):
 
 
 def config(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:
-    return small_ppo(env=env, num_slots=2, train_batch_size=40, minibatch_size=20, **settings)
+    return small_ppo(env=env, num_slots=2, batch=40, **settings)
 
 
 @pytest.fixture(scope="module")

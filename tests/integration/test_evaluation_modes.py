@@ -26,7 +26,7 @@ pytestmark = pytest.mark.process
 
 
 def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
-    made = small_ppo(env=env, num_slots=2, train_batch_size=40, minibatch_size=20)
+    made = small_ppo(env=env, num_slots=2, batch=40)
     made.evaluation(evaluation_interval=1, evaluation_num_env_runners=2, evaluation_duration=5)
     return made.update_from_dict(settings)
 

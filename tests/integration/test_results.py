@@ -25,9 +25,7 @@ from trainer.testing.envs import CountdownEnv
 
 
 def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    batch = {"train_batch_size": 40, "minibatch_size": 20}
-    num_slots = 2 * max(1, num_env_runners)
-    return small_ppo(num_env_runners, num_slots=num_slots, **batch, **settings)
+    return small_ppo(num_env_runners, num_envs_per_env_runner=2, batch=40, **settings)
 
 
 LONG = {"min_length": 500, "max_length": 500}

@@ -16,6 +16,7 @@ import pytest
 from callbacks.ready_made import tracker_services as services
 from callbacks.ready_made.tracker_services import ArtifactService
 from tests.command_line import run, train
+from tests.small_runs import small_ppo
 from trainer import (
     PPO,
     AimLogger,
@@ -33,15 +34,7 @@ NAME = "env_runners/episode_return_mean"
 
 
 def config(*callbacks: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(num_env_runners=0)
-        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .callbacks(list(callbacks))
-        .debugging(seed=5)
-    )
+    return small_ppo(env="CartPole-v1", num_slots=1, batch=40, callbacks=list(callbacks))
 
 
 # ---- a server that stops answering
