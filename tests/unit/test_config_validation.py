@@ -208,6 +208,9 @@ def test_rule_is_not_asked_about_settings_that_are_wrong_already() -> None:
 
 def test_cut_episodes_need_value_estimates() -> None:
     assert "use_gae=False" in _problems(_ppo(use_gae=False))
+    told = _problems(_ppo(use_critic=False))
+    assert "`use_gae=True`: it needs values, but `use_critic=False` learns none" in told
+    assert "Give use_gae=False, too" in told
     assert _problems(_ppo(use_gae=False, batch_mode="complete_episodes")) == ""
 
 
