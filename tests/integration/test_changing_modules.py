@@ -805,6 +805,17 @@ WRONG: dict[str, tuple[Any, str]] = {
         lambda a: a.set_policy_mapping_fn(_Counting()),
         "gives different answers",
     ),
+    "a mapping that is none": (lambda a: a.set_policy_mapping_fn("main"), "neither a function"),
+    "a mapping that cannot be called": (
+        lambda a: a.set_policy_mapping_fn(lambda: "main"),
+        "cannot be called as f",
+    ),
+    "a copy with another network": (
+        lambda a: a.add_module(
+            "b", copy_of="main", config_overrides={"model_config": {"fcnet_hiddens": [3]}}
+        ),
+        "given copy_of.*says another one",
+    ),
     "no mapping": (lambda a: a.set_policy_mapping_fn(None), "nothing says which agent"),
     "an unknown one learns": (
         lambda a: a.add_module("b", copy_of="main", new_should_module_be_updated=["c"]),

@@ -452,7 +452,12 @@ def minibatch_fits_batch(config: PPOConfig) -> Iterator[Problem]:
 
 
 def cut_episodes_have_value_targets(config: PPOConfig) -> Iterator[Problem]:
-    """Episodes are cut only when the last value estimate stands in for what is cut off."""
+    """Episodes are cut only when the last value estimate stands in for what is cut off.
+
+    Evaluation may cut them: nothing is learnt from its episodes.
+    """
+    if config.in_evaluation:
+        return
     if config.batch_mode == "truncate_episodes" and not config.use_gae:
         yield Problem(
             assignment("use_gae", False),
@@ -460,6 +465,17 @@ def cut_episodes_have_value_targets(config: PPOConfig) -> Iterator[Problem]:
             "value estimates.",
             'Give use_gae=True or batch_mode="complete_episodes".',
             ("use_gae",),
+        )
+
+
+def gae_has_values(config: PPOConfig) -> Iterator[Problem]:
+    """Generalised advantages are estimated with values that are learnt."""
+    if config.use_gae and not config.use_critic:
+        yield Problem(
+            assignment("use_critic", False),
+            "`use_gae=True` needs values, and without a critic none are learnt.",
+            'Give use_gae=False, too, with batch_mode="complete_episodes"; or use_critic=True.',
+            ("use_critic",),
         )
 
 
@@ -491,6 +507,7 @@ class PPOConfig(AlgorithmConfig):
         *ON_POLICY_RULES,
         Rule(("minibatch_size", "train_batch_size"), minibatch_fits_batch),
         Rule(("batch_mode", "use_gae"), cut_episodes_have_value_targets),
+        Rule(("use_critic", "use_gae"), gae_has_values),
     )
 
     use_critic = Setting(True, boolean())
