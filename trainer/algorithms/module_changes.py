@@ -391,8 +391,8 @@ class ModuleChanges:
         if said not in ([], ["module_spec"]) and "model_config" in new.settings:
             raise ConfigError(
                 f"add_module({module_id!r}) was given {said[0]}, whose network the new module has, "
-                f"and config_overrides['model_config']={new.settings['model_config']!r:.120}, which "
-                f"says another one. Leave one of them out."
+                f"and config_overrides['model_config']={new.settings['model_config']!r:.120}, "
+                "which says another one. Leave one of them out."
             )
         if new.copy_of is not None:
             self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
