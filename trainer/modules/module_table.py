@@ -213,6 +213,16 @@ def spec_record(spec: RLModuleSpec) -> State | None:
     return record
 
 
+def are_same_specs(one: RLModuleSpec, other: RLModuleSpec) -> bool:
+    """Whether two specs make the same network, as far as their plain data say."""
+    if one is other:
+        return True
+    mine, theirs = spec_record(one), spec_record(other)
+    if mine is None or theirs is None:
+        return mine is theirs and one.module_class is other.module_class
+    return encode(mine) == encode(theirs)
+
+
 def _record_of_space(space: Any) -> State | None:
     return None if space is None else space_record(space)
 
