@@ -9,12 +9,9 @@ everything as it was. Within a training iteration it is a part of that: undone i
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from types import CodeType
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
@@ -47,6 +44,7 @@ from trainer.modules.module_table import (
     MAPPING_RECORD,
     SPEC_RECORD,
     are_same_specs,
+    digest_of_code,
     mapping_from_record,
     mapping_record,
     spec_from_record,
@@ -596,7 +594,7 @@ class ModuleChanges:
                     of = replace(table, mapping=mapping)
                     found[name] = policy_mapping(of, agents, root_seed=seed, role=role).fingerprint
         if callable(now.trained):  # it is asked about batches, so its code has to do
-            found["policies_to_train"] = _digest_of_code(now.trained)
+            found["policies_to_train"] = digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
     def warn_of_other_functions(self) -> None:
@@ -863,30 +861,6 @@ def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
     """Stands for a mapping as long as it cannot be asked."""
     del agent_id, episode
     raise LookupError("not all modules are there yet")
-
-
-def _digest_of_code(function: Any) -> str:
-    """Of what a function does, as far as its code says; empty if there is none to see.
-
-    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
-    """
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
-        return ""
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
-
-
-def _code_parts(code: CodeType) -> tuple[Any, ...]:
-    constants = [
-        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
-        for one in code.co_consts
-    ]
-    return code.co_code, code.co_names, constants
-
-
-def _sorted_repr(value: Any) -> str:
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def _are_same(state: State, now: State) -> bool:

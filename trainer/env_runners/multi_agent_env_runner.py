@@ -67,6 +67,7 @@ class MultiAgentEnvRunner(EnvRunner):
             EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
         """
         self._first_env = first_env
+        self._specs: ByModule[RLModuleSpec]
         super().__init__(spec, **rest)
 
     def _make_parts(self, *, is_recreated: bool) -> None:

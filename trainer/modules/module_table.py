@@ -7,8 +7,11 @@ anew is made from it. There is no second way to add a module to a runner.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Final
 
 from checkpoints import StateError, encode
@@ -353,3 +356,27 @@ def _spec_of(module_id: ModuleId, record: State | None, now: ModuleTable) -> RLM
         f"Module {module_id!r} has spaces or settings that are no plain data. Name it in "
         "multi_agent(policies=…)."
     )
+
+
+def digest_of_code(function: Any) -> str:
+    """Of what a function does, as far as its code says; empty if there is none to see.
+
+    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
+    """
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return ""
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
+
+
+def _code_parts(code: CodeType) -> tuple[Any, ...]:
+    constants = [
+        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
+        for one in code.co_consts
+    ]
+    return code.co_code, code.co_names, constants
+
+
+def _sorted_repr(value: Any) -> str:
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
