@@ -11,12 +11,8 @@ import numpy as np
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-<<<<<<< HEAD
 from checkpoints.data_classes import dataclass
-from trainer.env_runners.env_runner import EnvRunner, at_work
-=======
 from trainer.env_runners.env_runner import AtWork, EnvRunner
->>>>>>> 7994ab8
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
     RunnerReport,
