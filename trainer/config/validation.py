@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.config.sections import Sections
 from trainer.config.settings import Problem, Setting, assignment
@@ -26,7 +27,7 @@ from trainer.types import ToBeDrawn
 # ---- rule
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Rule:
     """One rule.
 
