@@ -140,15 +140,7 @@ class Handler:
             time.sleep(60)
 
 
-# A spawned worker takes most of a second, a forked one some milliseconds: the default run has all
-# cases forked and those of `both_ways` spawned; the long run has all.
-@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(START_METHOD_VARIABLE, request.param)
-    method: str = request.param
-    return method
-
-
+# The default run has all cases forked and these spawned, too; the long run has all.
 both_ways = pytest.mark.parametrize("start_method", ["forkserver", "spawn"], indirect=True)
 
 
