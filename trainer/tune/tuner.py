@@ -145,6 +145,7 @@ class Tuner:
         self._restored: _Restored | None = None
         self._grid: ResultGrid | None = None
         self._has_begun = False
+        self._folder: Path | None = None
         if _setup is None:
             self._setup.check()
 
@@ -170,11 +171,17 @@ class Tuner:
         run = self._begin if self._restored is None else self._go_on
         return run()
 
+    @property
+    def experiment_path(self) -> str | None:
+        """The folder of the experiment that was begun or is gone on with; None before `fit`."""
+        return None if self._folder is None else str(self._folder)
+
     def _begin(self) -> ResultGrid:
         setup = self._setup
         folder, must_be_new = setup.new_folder()
         with RunLock(folder, must_be_new=must_be_new, elsewhere=_ELSEWHERE):
             _refuse_existing(folder)
+            self._folder = folder
             plan = setup.plan(setup.tune_config.num_samples)
             journal = JournalFile(folder / JOURNAL_FILE)
             header = setup.header(plan, folder.name)
@@ -188,6 +195,7 @@ class Tuner:
     def _go_on(self) -> ResultGrid:
         restored, setup = self._restored, self._setup
         assert restored is not None  # noqa: S101 - asked before
+        self._folder = restored.folder
         with RunLock(restored.folder, elsewhere=_ELSEWHERE):
             journal = JournalFile(restored.folder / JOURNAL_FILE)
             entries = restored.entries(journal.read(restored.read_before()))
