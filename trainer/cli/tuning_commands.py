@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
+from checkpoints.arguments import ArgumentError
 from checkpoints.file_system import numbered_beside
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.algorithms.building import is_registered
-from trainer.cli.named_code import executed, imported
+from trainer.cli.named_code import executed, import_from_here, imported
 from trainer.cli.output import complain, tell, tell_json
 from trainer.errors import TuneError
 from trainer.tune.configs import RunConfig, TuneConfig
@@ -80,7 +81,7 @@ def space(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DOMAIN")
     try:
         return name.strip(), domain_of_text(domain)
-    except TuneError as error:
+    except (TuneError, ArgumentError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
@@ -134,6 +135,7 @@ def _known(text: str, names: Mapping[str, str]) -> str:
 
 def tune(arguments: argparse.Namespace) -> int:
     """Begins an experiment; returns the exit code."""
+    import_from_here()
     tuner = _tuner_of_file(arguments.trainable)
     if tuner is None:
         _refuse_existing(arguments)
@@ -144,6 +146,7 @@ def tune(arguments: argparse.Namespace) -> int:
 
 def tune_resume(arguments: argparse.Namespace) -> int:
     """Goes on with an experiment; returns the exit code."""
+    import_from_here()
     folder = Path(arguments.path)
     given = None if arguments.trainable is None else _tuner_of_file(arguments.trainable)
     header = read_header(folder)

@@ -134,12 +134,19 @@ class Result:
         ]
 
     def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
-        """The one whose row is best; of equals the newer. None if no row has the metric.
+        """The one whose row is best; of equals the newer. None if no row has a number there.
 
         Raises:
-            TuneError: `mode` is neither "min" nor "max".
+            TuneError: `mode` is neither "min" nor "max"; no row has such a key, names the nearest.
         """
         sign = _sign(mode)
+        rows = self.rows()
+        if rows and all(value_at(row, metric) is MISSING for row in rows):
+            keys = {path for row in rows for path, _ in named_leaves(row)}
+            raise TuneError(
+                f"No checkpoint is the best by {metric!r}: none of the {len(rows)} rows of trial "
+                f"{self.number:05d} has it.{did_you_mean(metric, keys)}"
+            )
         scored = [
             (sign * number_at(row, metric), index)
             for index, (_, row) in enumerate(self.best_checkpoints)

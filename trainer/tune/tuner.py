@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import datetime as dt
 import functools
+import inspect
 import logging
 import shutil
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from checkpoints.file_system import numbered_beside
+from trainer.algorithms.building import require_env
+from trainer.envs.env_factory import check_known
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.seeding import draw_root_seed
@@ -447,11 +450,36 @@ class _Setup:
     def check_config(self, config: Any) -> None:
         """Raises if a trial with this config could not begin."""
         if self.spec.algorithm is not None:
-            algorithm_config(self.spec.algorithm, config).validate()
+            own = algorithm_config(self.spec.algorithm, config)
+            own.validate()
+            require_env(own)
+            if isinstance(own.env, str):
+                check_known(own.env)
         if not self.tune_config.in_process:
             check_packs(self.spec, config)
 
+    def _check_call(self) -> None:
+        """Whether trials can call the function, or `setup`, with what they have."""
+        spec = self.spec
+        called = spec.target.setup if spec.kind == "class" else spec.target
+        positional = [None] * (1 + (spec.kind == "class") + spec.takes_reporter)
+        try:
+            signature = inspect.signature(called)
+        except (TypeError, ValueError):  # some callables of C code have none
+            return
+        try:
+            signature.bind(*positional, **spec.parameters)
+        except TypeError as error:
+            name = spec.name if spec.kind == "function" else f"{spec.name}.setup"
+            more = "".join(f", {each}=…" for each in spec.parameters)
+            raise TuneError(
+                f"Trials call {name}(config{more}), which does not fit {name}{signature}: {error}. "
+                "Whatever it takes besides the config comes from tune.with_parameters(trainable, "
+                "name=value)."
+            ) from error
+
     def _check_trainable(self) -> None:
+        self._check_call()
         of_space = self.space.config_class
         if of_space is None:
             return
