@@ -15,7 +15,6 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints.code import moved_path
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, replacing
 from checkpoints.trees import named_leaves
 
@@ -548,8 +548,6 @@ def _iteration_of(line: bytes, *, is_first: bool, is_terminated: bool) -> int | 
 
 
 # ---- png
-#
-# Images as PNG, the form in which TensorBoard takes them.
 
 _COLOUR_TYPES: Final = {1: 0, 3: 2, 4: 6}
 """Number of channels (grey, RGB, RGB with alpha) to PNG's number for it."""

@@ -30,6 +30,7 @@ from callbacks.ready_made.stopping import COUNTS, Mode, Unit
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import replacing
 
 # ---- saving callback
@@ -227,8 +228,6 @@ def _cause_of(error: BaseException) -> tuple[str, int | None]:
 
 
 # ---- periodic checkpoint
-#
-# `PeriodicCheckpoint`: saves a run every so many iterations, steps, episodes or seconds.
 
 
 class PeriodicCheckpoint(SavingCallback):
@@ -321,8 +320,6 @@ class PeriodicCheckpoint(SavingCallback):
 
 
 # ---- best checkpoint
-#
-# `BestCheckpoint`: saves a run whenever a metric is among the best so far.
 
 SCORES_FILE: Final = "best.json"
 """The list of the kept checkpoints with their scores, for people and scripts."""
@@ -331,7 +328,7 @@ SCORES_FILE: Final = "best.json"
 _Entry = tuple[float, int]  # score and iteration
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Decision:
     """One iteration that is among the best.
 

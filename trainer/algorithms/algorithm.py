@@ -67,6 +67,7 @@ from trainer.algorithms.inference import (
     ActionRequest,
     Inference,
     known_module,
+    modules_named,
     modules_of_agents,
     refuse_connectors,
 )
@@ -1119,23 +1120,25 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
         by_key: Mapping[Any, ModuleId | None] = dict.fromkeys(observations, policy_id)
         if policy_ids is not None:
-            by_key = {key: policy_ids.get(key, "") for key in observations}
+            by_key = modules_named(policy_ids, observations)
         elif policy_id is None and len(self.learners) > 1:
             by_key = self._modules_of(observations, episode)
-        if not full_fetch and state is None:
-            return {
-                key: self.compute_single_action(observation, policy_id=by_key[key], **options)
+        is_whole = full_fetch or state is not None
+        options["full_fetch"] = is_whole
+        states, before = state or {}, self.counters.num_actions_computed
+        try:
+            answers = {
+                key: self.compute_single_action(
+                    observation, states.get(key), policy_id=by_key[key], **options
+                )
                 for key, observation in observations.items()
             }
-        options["full_fetch"] = True
-        states = state or {}
-        fetched = {
-            key: self.compute_single_action(
-                observation, states.get(key), policy_id=by_key[key], **options
-            )
-            for key, observation in observations.items()
-        }
-        return tuple({key: parts[index] for key, parts in fetched.items()} for index in range(3))
+        except BaseException:
+            self.counters.num_actions_computed = before  # all actions, or none
+            raise
+        if not is_whole:
+            return answers
+        return tuple({key: parts[index] for key, parts in answers.items()} for index in range(3))
 
     # ---- what there is
 

@@ -9,18 +9,16 @@ everything as it was. Within a training iteration it is a part of that: undone i
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from types import CodeType
+from dataclasses import field, replace
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
@@ -46,6 +44,8 @@ from trainer.modules.by_module import why_no_module_id
 from trainer.modules.module_table import (
     MAPPING_RECORD,
     SPEC_RECORD,
+    are_same_specs,
+    digest_of_code,
     mapping_from_record,
     mapping_record,
     spec_from_record,
@@ -388,6 +388,12 @@ class ModuleChanges:
                 f"add_module({module_id!r}) was given {' and '.join(said)}, which say its network "
                 "more than once. Give one of them."
             )
+        if said not in ([], ["module_spec"]) and "model_config" in new.settings:
+            raise ConfigError(
+                f"add_module({module_id!r}) was given {said[0]}, whose network the new module has, "
+                f"and config_overrides['model_config']={new.settings['model_config']!r:.120}, "
+                "which says another one. Leave one of them out."
+            )
         if new.copy_of is not None:
             self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
             return self.now.table.specs[new.copy_of]
@@ -490,12 +496,19 @@ class ModuleChanges:
 
     # ---- carrying out
 
-    def _take(self, changed: RunModules, begin: Callable[[], None]) -> None:
+    def _take(
+        self,
+        changed: RunModules,
+        begin: Callable[[], None],
+        *,
+        anew: Collection[ModuleId] = (),
+    ) -> None:
         """Makes what the modules need, then tells the runners.
 
         Args:
             changed: the modules to come.
             begin: called when their parts are there.
+            anew: those of them that others of the same ids make room for.
         """
         algorithm = self._algorithm
         algorithm.env_runner_group.finish_user_calls()
@@ -503,6 +516,12 @@ class ModuleChanges:
         try:
             with single_threaded_blas():
                 self.now = changed
+                algorithm.put_parts_back(
+                    {
+                        name: {id_: part for id_, part in parts.items() if id_ not in anew}
+                        for name, parts in (algorithm.parts_by_module() if anew else {}).items()
+                    }
+                )
                 algorithm.make_parts_by_module()
                 begin()
         except BaseException:
@@ -576,7 +595,7 @@ class ModuleChanges:
                     of = replace(table, mapping=mapping)
                     found[name] = policy_mapping(of, agents, root_seed=seed, role=role).fingerprint
         if callable(now.trained):  # it is asked about batches, so its code has to do
-            found["policies_to_train"] = _digest_of_code(now.trained)
+            found["policies_to_train"] = digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
     def warn_of_other_functions(self) -> None:
@@ -597,7 +616,7 @@ class ModuleChanges:
 
     def _added_settings(self, module_id: ModuleId) -> State:
         """The settings of a module that was added; those of the others are in the config."""
-        if module_id in self.first.ids:
+        if module_id in self.first.ids and module_id not in self.now.updates_of_removed:
             return {}
         return copy.deepcopy(dict(self.now.settings.get(module_id, {})))
 
@@ -658,16 +677,30 @@ class ModuleChanges:
             self._functions_before = before
             return Adopted()
         put_back, group = self.noting(), self._algorithm.env_runner_group
-        positions = group.get_state()
+        positions, anew = group.get_state(), self._to_make_anew(wanted)
 
         def undo() -> None:
             self._to_come = None
             put_back()
             group.set_state(positions)
 
-        self._take(wanted, lambda: None)
+        self._take(wanted, lambda: None, anew=anew)
         self._to_come, self._functions_before = to_come, before
         return Adopted(self.complete, undo)
+
+    def _to_make_anew(self, wanted: RunModules) -> set[ModuleId]:
+        """The modules that are others under the same id: removed and added again, here or there.
+
+        What the settings say of one that always was there is compared with what was saved, later.
+        """
+        now = self.now
+        of_settings = {*self.first.ids} - {*now.updates_of_removed} - {*wanted.updates_of_removed}
+        return {
+            id_
+            for id_ in ({*now.ids} & {*wanted.ids}) - of_settings
+            if not are_same_specs(now.table.specs[id_], wanted.table.specs[id_])
+            or now.settings.get(id_) != wanted.settings.get(id_)
+        }
 
     def complete(self) -> None:
         """Adds the modules that only the settings name, when those of a state were restored.
@@ -791,32 +824,37 @@ class ModuleChanges:
 
     def _from_state(self, state: State, *, asks_functions: bool = True) -> RunModules:
         specs, now = {}, self.now
-        known = {**self.first.table.specs, **now.table.specs}
+        first = self.first.table.specs
         for id_, module in state["modules"].items():
-            if module["spec"] is None and id_ not in known:
+            known = [of[id_] for of in (now.table.specs, first) if id_ in of]
+            if module["spec"] is None and not known:
                 raise ConfigError(
                     f"module {id_!r} has spaces or settings that are no plain data. Name it in "
                     "multi_agent(policies=…)."
                 )
             # The script's own, where it is the same: it may hold code.
-            is_same = id_ in known and (
-                module["spec"] is None or encode(module["spec"]) == encode(spec_record(known[id_]))
-            )
-            specs[id_] = known[id_] if is_same else spec_from_record(module["spec"])
+            same = [
+                spec
+                for spec in known
+                if module["spec"] is None or encode(module["spec"]) == encode(spec_record(spec))
+            ]
+            specs[id_] = same[0] if same else spec_from_record(module["spec"])
         settings = {id_: one["settings"] for id_, one in state["modules"].items()}
+        removed = state["updates_of_removed"]
+        settings |= {id_: own for id_, own in self.first.settings.items() if id_ not in removed}
         functions = (now.table.mapping, now.evaluation_mapping)
         mapping, evaluation_mapping = (
             mapping_from_record(state[name], code=function if asks_functions else _is_not_asked)
             for name, function in zip(_MAPPINGS, functions, strict=True)
         )
         table = ModuleTable(ByModule(specs), mapping, version=state["version"])
-        trained = state["trained"]
+        trained = None if state["trained"] is None else tuple(state["trained"])
         return RunModules(
             table,
             evaluation_mapping,
-            now.trained if trained == _FUNCTION else _ids_or_none(trained),
-            {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
-            state["updates_of_removed"],
+            now.trained if state["trained"] == _FUNCTION else trained,
+            {id_: own for id_, own in settings.items() if own},
+            removed,
         )
 
 
@@ -824,30 +862,6 @@ def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
     """Stands for a mapping as long as it cannot be asked."""
     del agent_id, episode
     raise LookupError("not all modules are there yet")
-
-
-def _digest_of_code(function: Any) -> str:
-    """Of what a function does, as far as its code says; empty if there is none to see.
-
-    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
-    """
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
-        return ""
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
-
-
-def _code_parts(code: CodeType) -> tuple[Any, ...]:
-    constants = [
-        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
-        for one in code.co_consts
-    ]
-    return code.co_code, code.co_names, constants
-
-
-def _sorted_repr(value: Any) -> str:
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def _are_same(state: State, now: State) -> bool:
@@ -860,10 +874,6 @@ def _are_same(state: State, now: State) -> bool:
         for whole in (state, now)
     )
     return encode(one) == encode(other)
-
-
-def _ids_or_none(trained: Any) -> Any:
-    return None if trained is None else tuple(trained)
 
 
 def _check_travels(mapping: Any) -> None:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
@@ -384,7 +385,7 @@ class SlotEnvState:
         self._latest = position.env_state
         self._is_of_episode = position.env_state is not None
         self._carried_over = position.carried_state
-        return self._is_back(replay, position, since=())
+        return self.put_back_running(replay, position, since=())
 
     def put_back_running(
         self, replay: Replay, position: SlotPosition, *, since: tuple[Any, ...]
@@ -396,9 +397,6 @@ class SlotEnvState:
             position: of the episode, with all of its actions.
             since: actions since the latest state was taken, if that was in this episode.
         """
-        return self._is_back(replay, position, since=since)
-
-    def _is_back(self, replay: Replay, position: SlotPosition, *, since: tuple[Any, ...]) -> bool:
         if self._latest is not None and not self._is_of_episode:
             self._bring_back(self._latest)
         elif self._latest is not None and self._expects_state():

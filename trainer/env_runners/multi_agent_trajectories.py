@@ -10,11 +10,11 @@ there before anybody rewrote anything: so the result does not depend on the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from trainer.connectors import Normalization
 from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.messages import RunnerParts
@@ -107,7 +107,7 @@ class JointTrajectories:
             is_random = isinstance(module, RandomRLModule)
             part = ModuleTrajectories(
                 module,
-                logp=self._sources()[module_id].logp,
+                logp=self._sources()[module_id].logp_in,
                 postprocessing=None if is_random else self._runner.spec.postprocessing,
             )
             if self._normalization is not None and module_id in self._normalization:

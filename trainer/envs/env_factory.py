@@ -10,7 +10,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any, Final, NoReturn
 
@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
 from checkpoints.arguments import checked_methods, instance, takes
+from checkpoints.data_classes import dataclass
 from checkpoints.moved_names import current_class
 from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
@@ -30,8 +31,6 @@ from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError, EnvError, TaskError
 
 # ---- env context
-#
-# What an env is told when it is made: its settings, and its place in the run.
 
 
 @checked_methods()
@@ -132,8 +131,6 @@ def _remade(env_config: dict[str, Any], place: dict[str, Any]) -> EnvContext:
 
 
 # ---- registry
-#
-# Names for env creators, as `ray.tune.register_env` gives them.
 
 EnvCreator = Callable[[EnvContext], Any]
 """Makes one env from its context."""

@@ -7,11 +7,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from trainer.errors import MetricsError
 from trainer.metrics.result import REDUCTIONS, Options
 from trainer.types import State
@@ -83,8 +83,6 @@ def exact_partials(values: Iterable[float]) -> list[float]:
 
 
 # ---- kept values
-#
-# Single values in order of time: windows, moving averages, and lists of everything.
 
 
 class KeptValues:
@@ -331,8 +329,6 @@ class Moments:
 
 
 # ---- values by index
-#
-# Values of parallel loggers, reduced where their places in time are the same.
 
 
 class ValuesByIndex:

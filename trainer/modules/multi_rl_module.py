@@ -7,7 +7,7 @@ the mapping's business; adding and removing modules that of the algorithm.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast, overload
 
@@ -16,6 +16,7 @@ import gymnasium as gym
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
 from checkpoints.arguments import checked_methods, either, instance, mapping, optional, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec
@@ -25,6 +26,7 @@ from trainer.modules.rl_module import RLModule
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 
+_LEARNER: Final = "learner"
 _RL_MODULE: Final = "rl_module"
 _Self = TypeVar("_Self", bound="MultiRLModule")
 
@@ -146,7 +148,7 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         """All modules of a checkpoint, made and restored.
 
         Args:
-            path: what `save_to_path()` gave, or `<checkpoint of an algorithm>/learner`.
+            path: what `save_to_path()` gave, or the checkpoint of an algorithm, or its `learner`.
             filesystem: must be None.
             kwargs: arguments of every module, instead of the saved ones: `inference_only=True`.
 
@@ -161,6 +163,8 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
             for name in read_manifest(checkpoint).components
             if name.startswith(prefix)
         ]
+        if any(parts[0] == _LEARNER and len(parts) > 1 for parts in names):  # a whole algorithm
+            return cls.from_checkpoint(Path(path) / _LEARNER, filesystem, **kwargs)
         # In an algorithm's checkpoint, beside each module there is its optimiser.
         own_folders = {parts[0] for parts in names if parts[1:] == [_RL_MODULE]}
         if [_RL_MODULE] in names:  # of a run with one module
@@ -189,9 +193,8 @@ def _restored(path: Path, filesystem: object, kwargs: Mapping[str, Any]) -> RLMo
 def _of_the_algorithm(verb: str, module_id: object) -> ModuleError:
     return ModuleError(
         f"{verb}_module({module_id!r:.80}) was called on a MultiRLModule, which is one of several "
-        "copies in different processes; a change here would be lost with the next weights. Modules "
-        "can't be changed during a run: name all of them in `multi_agent(policies=...)`, and load "
-        "weights that exist already with `MultiRLModuleSpec(load_state_path=...)`."
+        "copies in different processes; a change here would be lost with the next weights. Call "
+        f"`algo.{verb}_module({module_id!r:.80}, ...)`, which changes all of them."
     )
 
 

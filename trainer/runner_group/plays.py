@@ -13,9 +13,10 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
+from checkpoints.data_classes import dataclass
 from trainer.env_runners.messages import (
     Assignment,
     PlayTimes,
@@ -33,8 +34,6 @@ from trainer.runtime.restart_policy import Attempts
 from trainer.types import AgentId, ModuleId
 
 # ---- group sample
-#
-# The answers of all runners to one request, put together.
 
 
 @dataclass(frozen=True)

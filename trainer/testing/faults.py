@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ import gymnasium
 import numpy as np
 
 from callbacks import EVENTS, RLlibCallback
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import lock_file
 from checkpoints.nearest_names import did_you_mean
 from trainer.env_runners import EnvRunner
@@ -367,8 +368,6 @@ class FaultWatch:
 
 
 # ---- parcels
-#
-# Something in a reply that fails while the reply travels.
 
 
 class Parcel:
@@ -415,8 +414,6 @@ def _take_nothing(*_: Any) -> None:
 
 
 # ---- faulty callback
-#
-# A callback that fails as told: in any event, or while its state travels.
 
 
 class FaultyCallback(RLlibCallback):
@@ -474,8 +471,6 @@ class FaultyCallback(RLlibCallback):
 
 
 # ---- faulty envs
-#
-# Envs that fail as told: any env, wrapped.
 
 
 class FaultyEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -622,8 +617,6 @@ def _spoilt_info(info: dict[str, Any], fault: Fault) -> dict[str, Any]:
 
 
 # ---- faulty module
-#
-# Networks that fail as told while they act.
 
 
 def faulty_module(module_class: type[RLModule], *faults: Fault) -> type[RLModule]:

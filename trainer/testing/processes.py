@@ -10,19 +10,17 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from trainer.actors.registry import registry_of_this_process
 from trainer.runtime.process_start import reaper_pid, reaper_pipe
 
 # ---- killer
-#
-# Kills processes from outside, at moments that follow from a seed.
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,6 @@ def _state_of(pid: int) -> str:
 
 
 # ---- leaks
-#
-# Whether a piece of code leaves nothing behind: processes, threads, open files, shared memory.
 
 _HAS_PROC: Final = Path("/proc/self/fd").is_dir()
 _DESCRIPTORS: Final = Path("/proc/self/fd" if _HAS_PROC else "/dev/fd")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
 from trainer.algorithms.building import require_env
 from trainer.envs.env_factory import check_known
@@ -380,7 +381,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     return header
 
 
-@dataclasses.dataclass
+@dataclass
 class _Setup:
     """What users wrote, in the form in which an experiment needs it.
 
@@ -658,7 +659,7 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     return given
 
 
-@dataclasses.dataclass
+@dataclass
 class _Restored:
     """An experiment that is to be gone on with.
 
