@@ -194,7 +194,7 @@ def test_what_resume_adds_to_a_trial_is_no_result_and_is_kept(
     restored = tune.Tuner.restore(tmp_path / "x", "PPO").get_results()
     for result in (grid[0], restored[0], tune.Result.from_path(folder)):
         assert [row["training_iteration"] for row in result.rows()] == [1]
-        assert result.metrics["training_iteration"] == 1
+        assert (result.metrics or {})["training_iteration"] == 1
         assert [saved.row_number for saved in result.saved] == [1]
     changed = tune.TuneConfig(num_samples=2, in_process=True)
     assert len(tune.Tuner.restore(tmp_path / "x", "PPO", tune_config=changed).fit()) == 2

@@ -88,6 +88,10 @@ def test_lanes_follow_from_cpus_and_trials() -> None:
     assert default_num_lanes(8, 1, 0) == 1
 
 
+untyped: Any = tune
+"""What scripts without types may write."""
+
+
 def train(config: Any) -> None:
     tune.report(loss=1.0)
 
@@ -122,18 +126,18 @@ def told(callback: Any) -> tune.RunConfig:
         (lambda: tune.Tuner(train, run_config=told(Misspelt())), "mean 'on_trial_result'"),
         (lambda: tune.Tuner(train, run_config=told(MisspeltLogger())), "mean 'log_trial_result'"),
         (lambda: tune.Tuner(train, run_config=told(Demanding())), "wants 'results'.*mean 'result'"),
-        (lambda: tune.CLIReporter(max_progres_rows=3), "mean 'max_progress_rows'"),
-        (lambda: tune.CLIReporter(max_progress_rows=0), "at least one row"),
-        (lambda: tune.CLIReporter(metric_columns="loss"), "expected a list"),
-        (lambda: tune.uniform("0", "1"), "expected a number"),
-        (lambda: tune.randn(0, None), "expected a number"),
-        (lambda: tune.PlacementGroupFactory({"CPU": 1}), "expected a list of dicts"),
-        (lambda: tune.search.BasicVariantGenerator(points_to_evaluate=3), "a list of dicts"),
-        (lambda: tune.stopper.MaximumIterationStopper("3"), "expected an int"),
-        (lambda: tune.stopper.MaximumIterationStopper(0), "at least 1"),
-        (lambda: tune.stopper.TrialPlateauStopper("loss", mode="up"), "'min', 'max'"),
-        (lambda: tune.stopper.CombinedStopper({"loss": 1}), "expected stoppers"),
-        (lambda: tune.Checkpoint.from_data(3), "expected a dict"),
+        (lambda: untyped.CLIReporter(max_progres_rows=3), "mean 'max_progress_rows'"),
+        (lambda: untyped.CLIReporter(max_progress_rows=0), "at least one row"),
+        (lambda: untyped.CLIReporter(metric_columns="loss"), "expected a list"),
+        (lambda: untyped.uniform("0", "1"), "expected a number"),
+        (lambda: untyped.randn(0, None), "expected a number"),
+        (lambda: untyped.PlacementGroupFactory({"CPU": 1}), "expected a list of dicts"),
+        (lambda: untyped.search.BasicVariantGenerator(points_to_evaluate=3), "a list of dicts"),
+        (lambda: untyped.stopper.MaximumIterationStopper("3"), "expected an int"),
+        (lambda: untyped.stopper.MaximumIterationStopper(0), "at least 1"),
+        (lambda: untyped.stopper.TrialPlateauStopper("loss", mode="up"), "'min', 'max'"),
+        (lambda: untyped.stopper.CombinedStopper({"loss": 1}), "expected stoppers"),
+        (lambda: untyped.Checkpoint.from_data(3), "expected a dict"),
     ],
 )
 def test_what_would_fail_in_every_trial_fails_at_once(make: Any, expected: str) -> None:
@@ -147,7 +151,7 @@ def test_what_ray_tune_writes_is_accepted() -> None:
         def on_trial_result(self, iteration: Any, trials: Any, trial: Any, result: Any) -> None: ...
 
     tune.CLIReporter(metric_columns={"loss": "L"}, max_error_rows=3, parameter_columns=["x"])
-    scheduler = tune.PopulationBasedTraining(
+    scheduler = untyped.PopulationBasedTraining(
         perturbation_factors=[1.2, 0.8], hyperparam_mutations={"x": [1, 2]}
     )
     tune.Tuner(
