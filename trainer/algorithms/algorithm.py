@@ -25,6 +25,7 @@ from callbacks import CallbackChain
 from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     Checkpointable,
+    CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
     HasState,
@@ -57,11 +58,13 @@ from trainer.algorithms.checkpointing import (
     component_for_module,
     config_from_state,
     metadata_of_state,
+    misfitting_state,
     only_module_of,
     plain_model_config,
     restored_config,
     settings_behind,
     version_of,
+    warn_of_networks_in_state,
 )
 from trainer.algorithms.inference import (
     ActionRequest,
@@ -457,15 +460,26 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         """The parts that belong to modules, for `put_parts_back`."""
         return {name: self.__dict__[name] for name in self._by_module if name in self.__dict__}
 
+    def kept_parts(self, anew: Collection[ModuleId]) -> dict[str, dict[ModuleId, Any]]:
+        """The parts that belong to modules, but for some of these, by attribute and module."""
+        return {
+            name: {id_: part for id_, part in parts.items() if id_ not in anew}
+            for name, parts in self.parts_by_module().items()
+        }
+
     def put_parts_back(self, parts: Mapping[str, Any]) -> None:
         """Has these parts again; the modules are those that they belong to."""
         for name, by_module in parts.items():
             setattr(self, name, by_module)
         self.counters.take_modules(self.module_specs.ids)
 
-    def make_parts_by_module(self) -> None:
-        """Makes the parts of modules that have none, and drops those of modules that are gone."""
-        ids, known = self.module_specs.ids, self.parts_by_module()
+    def make_parts_by_module(self, *, anew: Collection[ModuleId] = ()) -> None:
+        """Makes the parts of modules that have none, and drops those of modules that are gone.
+
+        Args:
+            anew: modules that have parts which are of no use any more.
+        """
+        ids, known = self.module_specs.ids, self.kept_parts(anew)
         self.counters.take_modules(ids)
         self.learners = LearnerGroup(kept_over(known.get("learners", {}), ids, self._new_learner))
         for name, make in (
@@ -1507,7 +1521,19 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         Raises:
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
-        self._with_modules(self._modules_in(state), lambda: self._take_state(state))
+
+        def take() -> None:
+            self._with_modules(self._modules_in(state), lambda: self._take_state(state))
+
+        if self._takes_checked_states:  # whoever checked them undoes them, too
+            take()
+            return
+        try:
+            self._all_or_nothing(take)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise misfitting_state(state, error, name=type(self).__name__) from error
 
     def _take_state(self, state: State) -> None:
         is_whole = self._modules_in(state) is not None
@@ -1535,12 +1561,25 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             only = only_module_of(said.get("config"))
             adopted = self._modules.adopt(said.get(MODULES), only=only)
         try:
+            self._check_learnt(said, adopted.made)
             take()
             adopted.complete()
         except BaseException:
             with signals_deferred():
                 adopted.undo()
             raise
+
+    def _check_learnt(self, said: Mapping[str, Any] | None, made: Collection[ModuleId]) -> None:
+        """Raises unless a state says what the modules have learnt that were made for it."""
+        learnt = (said or {}).get("learner")
+        if len(self.learners) == 1 or not isinstance(learnt, Mapping):
+            return
+        if lacking := sorted({*made} - {*learnt}):
+            raise CheckpointMismatchError(
+                f"The state says in {MODULES!r} that there are modules which its component "
+                f"'learner' lacks: {', '.join(map(repr, lacking))}; they would begin untrained. "
+                "Nothing was changed. Give what get_state() returned."
+            )
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
         # Which actors there are now says nothing of a state from another time.
@@ -1594,6 +1633,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             check_state=self.check_state,
             config=self.config,
         )
+        warn_of_networks_in_state(state, self.get_state(("config", MODULES)))
 
     # ---- end
 

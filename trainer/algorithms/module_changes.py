@@ -46,6 +46,7 @@ from trainer.modules.by_module import why_no_module_id
 from trainer.modules.module_table import (
     MAPPING_RECORD,
     SPEC_RECORD,
+    are_same_networks,
     mapping_from_record,
     mapping_record,
     spec_from_record,
@@ -226,7 +227,7 @@ class _Algorithm(Protocol):
     def refuse_module_changes(self, what: str) -> None: ...
     def parts_by_module(self) -> dict[str, Any]: ...
     def put_parts_back(self, parts: Mapping[str, Any]) -> None: ...
-    def make_parts_by_module(self) -> None: ...
+    def make_parts_by_module(self, *, anew: Collection[ModuleId] = ()) -> None: ...
     def send_modules(self) -> None: ...
 
 
@@ -240,10 +241,12 @@ class Adopted:
     Attributes:
         complete: when all else was restored: goes on with what the settings say besides.
         undo: what undoes it, where the runners stand included.
+        made: ids of the modules that were made for it, and have learnt nothing yet.
     """
 
     complete: Callable[[], None] = lambda: None
     undo: Undo = lambda: None
+    made: frozenset[ModuleId] = frozenset()
 
 
 class ModuleChanges:
@@ -497,13 +500,13 @@ class ModuleChanges:
             changed: the modules to come.
             begin: called when their parts are there.
         """
-        algorithm = self._algorithm
+        algorithm, anew = self._algorithm, self._of_other_networks(changed)
         algorithm.env_runner_group.finish_user_calls()
         put_back = self.noting()
         try:
             with single_threaded_blas():
                 self.now = changed
-                algorithm.make_parts_by_module()
+                algorithm.make_parts_by_module(anew=anew)
                 begin()
         except BaseException:
             with signals_deferred():
@@ -513,6 +516,12 @@ class ModuleChanges:
             self._has_changed = True
             algorithm.env_runner_group.set_table(changed.table)
             algorithm.send_modules()
+
+    def _of_other_networks(self, changed: RunModules) -> frozenset[ModuleId]:
+        """The modules that there are under the same ids, but with other networks."""
+        one, other = self.now.table.specs, changed.table.specs
+        common = one.keys() & other.keys()
+        return frozenset(id_ for id_ in common if not are_same_networks(one[id_], other[id_]))
 
     def noting(self) -> Undo:
         """What puts the modules back to those of now; where runners stand is put back apart."""
@@ -595,9 +604,18 @@ class ModuleChanges:
                     name,
                 )
 
+    def _is_of_settings(self, module_id: ModuleId, removed: Collection[ModuleId]) -> bool:
+        """Whether a module of a run is the one of that id that the settings name.
+
+        Args:
+            module_id: of the module.
+            removed: the ids of which the run removed a module; what it has of them was added.
+        """
+        return module_id in self.first.ids and module_id not in removed
+
     def _added_settings(self, module_id: ModuleId) -> State:
         """The settings of a module that was added; those of the others are in the config."""
-        if module_id in self.first.ids:
+        if self._is_of_settings(module_id, self.now.updates_of_removed):
             return {}
         return copy.deepcopy(dict(self.now.settings.get(module_id, {})))
 
@@ -607,7 +625,7 @@ class ModuleChanges:
 
     def set_state(self, state: State) -> None:
         """Nothing is left to do: `adopt` came first, for other parts follow from the modules."""
-        if not _are_same(state, self.get_state()):
+        if not self._is_of_now(state):
             raise CheckpointMismatchError(
                 f"The state of {MODULES!r} names other modules, settings or mappings than it says "
                 "when it is taken again. Nothing was changed. Choose another checkpoint."
@@ -632,7 +650,7 @@ class ModuleChanges:
                     f"The component {MODULES!r} of the checkpoint says not which modules there "
                     f"are: {error}. Nothing was changed. Choose another checkpoint."
                 ) from error
-            if _are_same(state, self.get_state()):
+            if self._is_of_now(state):
                 self._functions_before = dict(state.get("fingerprints", {}))
                 return Adopted()
         try:
@@ -657,6 +675,7 @@ class ModuleChanges:
         if wanted is self.now:
             self._functions_before = before
             return Adopted()
+        made = self._of_other_networks(wanted) | ({*wanted.ids} - {*self.now.ids})
         put_back, group = self.noting(), self._algorithm.env_runner_group
         positions = group.get_state()
 
@@ -667,7 +686,7 @@ class ModuleChanges:
 
         self._take(wanted, lambda: None)
         self._to_come, self._functions_before = to_come, before
-        return Adopted(self.complete, undo)
+        return Adopted(self.complete, undo, made)
 
     def complete(self) -> None:
         """Adds the modules that only the settings name, when those of a state were restored.
@@ -790,20 +809,17 @@ class ModuleChanges:
         return replace(modules, trained=tuple(sorted(others | learn)))
 
     def _from_state(self, state: State, *, asks_functions: bool = True) -> RunModules:
-        specs, now = {}, self.now
-        known = {**self.first.table.specs, **now.table.specs}
-        for id_, module in state["modules"].items():
-            if module["spec"] is None and id_ not in known:
-                raise ConfigError(
-                    f"module {id_!r} has spaces or settings that are no plain data. Name it in "
-                    "multi_agent(policies=…)."
-                )
-            # The script's own, where it is the same: it may hold code.
-            is_same = id_ in known and (
-                module["spec"] is None or encode(module["spec"]) == encode(spec_record(known[id_]))
-            )
-            specs[id_] = known[id_] if is_same else spec_from_record(module["spec"])
+        now, removed = self.now, state["updates_of_removed"]
+        specs = {
+            id_: self._spec_in_state(id_, module["spec"], removed)
+            for id_, module in state["modules"].items()
+        }
         settings = {id_: one["settings"] for id_, one in state["modules"].items()}
+        of_settings = {
+            id_: own
+            for id_, own in self.first.settings.items()
+            if self._is_of_settings(id_, removed)
+        }
         functions = (now.table.mapping, now.evaluation_mapping)
         mapping, evaluation_mapping = (
             mapping_from_record(state[name], code=function if asks_functions else _is_not_asked)
@@ -815,9 +831,64 @@ class ModuleChanges:
             table,
             evaluation_mapping,
             now.trained if trained == _FUNCTION else _ids_or_none(trained),
-            {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
-            state["updates_of_removed"],
+            {id_: own for id_, own in {**settings, **of_settings}.items() if own},
+            removed,
         )
+
+    def _is_of_now(self, state: State) -> bool:
+        """Whether a state is of the modules of now.
+
+        Where it has functions, those of now will do, and so will networks of the settings.
+        """
+        left_out = {"fingerprints"}
+        left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
+        left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
+        one, other = (
+            {name: value for name, value in whole.items() if name not in left_out}
+            for whole in (state, self.get_state())
+        )
+        return encode(self._without_specs_of_settings(one)) == encode(
+            self._without_specs_of_settings(other)
+        )
+
+    def _without_specs_of_settings(self, state: State) -> State:
+        removed = state["updates_of_removed"]
+        modules = {
+            id_: {**one, "spec": None} if self._is_of_settings(id_, removed) else one
+            for id_, one in state["modules"].items()
+        }
+        return {**state, "modules": modules}
+
+    def _spec_in_state(
+        self, module_id: ModuleId, record: State | None, removed: Collection[ModuleId]
+    ) -> RLModuleSpec:
+        """The spec of one of the modules of a state.
+
+        The script's own where it says the same, for it may hold code. Also where the network is
+        another one, of a module that the run had from its settings: those of now hold.
+        """
+        known = {**self.first.table.specs, **self.now.table.specs}.get(module_id)
+        if record is None:
+            if known is None:
+                raise ConfigError(
+                    f"module {module_id!r} has spaces or settings that are no plain data. Name it "
+                    "in multi_agent(policies=…)."
+                )
+            return known
+        if known is not None and encode(record) == encode(spec_record(known)):
+            return known
+        saved = spec_from_record(record)
+        if not self._is_of_settings(module_id, removed):
+            return saved
+        own = self.first.table.specs[module_id]
+        for what in ("observation_space", "action_space"):
+            one, other = getattr(saved, what), getattr(own, what)
+            if None not in (one, other) and one != other:
+                raise ConfigError(
+                    f"module {module_id!r} has the {what} {one} there, and {other} here. Build the "
+                    "algorithm with the env of the run that was saved."
+                )
+        return own
 
 
 def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
@@ -848,18 +919,6 @@ def _code_parts(code: CodeType) -> tuple[Any, ...]:
 
 def _sorted_repr(value: Any) -> str:
     return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-
-
-def _are_same(state: State, now: State) -> bool:
-    """Whether a state is of the modules of now; where it has functions, those of now will do."""
-    left_out = {"fingerprints"}
-    left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
-    left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
-    one, other = (
-        {name: value for name, value in whole.items() if name not in left_out}
-        for whole in (state, now)
-    )
-    return encode(one) == encode(other)
 
 
 def _ids_or_none(trained: Any) -> Any:

@@ -275,10 +275,10 @@ class OffPolicyAlgorithm(Algorithm):
 
     _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
-    def make_parts_by_module(self) -> None:
+    def make_parts_by_module(self, *, anew: Collection[ModuleId] = ()) -> None:
         """See `Algorithm`; modules have a replay buffer, too."""
-        super().make_parts_by_module()
-        known = self.__dict__.get("replay_buffers", {})
+        super().make_parts_by_module(anew=anew)
+        known = self.kept_parts(anew).get("replay_buffers", {})
         self.replay_buffers = self._make_buffers(known)
 
     def _make_buffers(self, known: Mapping[ModuleId, ReplayBuffer]) -> ByModule[ReplayBuffer]:
@@ -411,6 +411,13 @@ class OffPolicyAlgorithm(Algorithm):
             left_out = [not_components] if isinstance(not_components, str) else not_components
             not_components = [*(left_out or ()), _BUFFER]
         return super().get_state(components, not_components=not_components)
+
+    def set_state(self, state: State) -> None:
+        """See `Algorithm`."""
+        super().set_state(state)
+        if not (self._takes_checked_states or self._is_undoable):
+            for buffer in self.replay_buffers.values():
+                buffer.mark()  # drops the columns of before, which nothing can ask for any more
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
         is_stored = self.config.store_buffer_in_checkpoints

@@ -31,6 +31,7 @@ from trainer.modules import (
     RLModuleSpec,
     module_position,
 )
+from trainer.modules.module_table import are_same_networks
 from trainer.seeding import weights_rng
 from trainer.types import ModuleId
 
@@ -102,7 +103,12 @@ class MultiAgentEnvRunner(EnvRunner):
         return connectors.connected_agents(env, spaces)
 
     def _make_modules(self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]) -> None:
-        """Makes a table's modules, but those that are known, and what says whom they act for."""
+        """Makes a table's modules, and what says whom they act for.
+
+        Args:
+            table: the modules.
+            known: those that stay as they are, if the table says the same of their networks.
+        """
         spec = self.spec
         self.mapping = mapping = policy_mapping(
             table, self.agents, root_seed=spec.root_seed, role=spec.role
@@ -110,10 +116,11 @@ class MultiAgentEnvRunner(EnvRunner):
         completed = completed_specs(table, mapping, self.agents, env_name=spec.env_factory.name)
         added = spec.postprocessing
         inference_only = added is None or not added.needs_whole_module
+        before = {id_: self._specs[id_] for id_ in known}
         self._specs = completed.map(lambda one: replace(one, inference_only=inference_only))
         modules = {
             id_: known[id_]
-            if id_ in known
+            if id_ in known and are_same_networks(before[id_], one)
             else one.build(weights_rng(spec.root_seed, of=module_position(id_)))
             for id_, one in self._specs.items()
         }

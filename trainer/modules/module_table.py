@@ -237,6 +237,11 @@ def spec_from_record(record: State) -> RLModuleSpec:
     )
 
 
+def are_same_networks(one: RLModuleSpec, other: RLModuleSpec) -> bool:
+    """Whether two specs make the same network, as far as they are plain data."""
+    return one is other or encode(spec_record(one)) == encode(spec_record(other))
+
+
 TABLE_RECORD: Final[shapes.ShapeCheck] = shapes.fields(
     {
         "specs": shapes.dict_of(shapes.one_of(SPEC_RECORD, shapes.NOTHING)),
