@@ -35,6 +35,7 @@ from trainer.errors import (
 )
 from trainer.learners import Learner
 from trainer.modules import (
+    ActorCriticModule,
     ByModule,
     ModuleTable,
     OwnActing,
@@ -847,14 +848,16 @@ class ModuleChanges:
             {name: value for name, value in whole.items() if name not in left_out}
             for whole in (state, self.get_state())
         )
-        return encode(self._without_specs_of_settings(one)) == encode(
-            self._without_specs_of_settings(other)
+        return encode(self._without_networks_of_settings(one)) == encode(
+            self._without_networks_of_settings(other)
         )
 
-    def _without_specs_of_settings(self, state: State) -> State:
+    def _without_networks_of_settings(self, state: State) -> State:
         removed = state["updates_of_removed"]
         modules = {
-            id_: {**one, "spec": None} if self._is_of_settings(id_, removed) else one
+            id_: {**one, "spec": {**one["spec"], "model_config": None}}
+            if one["spec"] is not None and self._is_of_settings(id_, removed)
+            else one
             for id_, one in state["modules"].items()
         }
         return {**state, "modules": modules}
@@ -881,6 +884,13 @@ class ModuleChanges:
         if not self._is_of_settings(module_id, removed):
             return saved
         own = self.first.table.specs[module_id]
+        classes = [one.module_class or ActorCriticModule for one in (saved, own)]
+        if classes[0] is not classes[1]:
+            raise ConfigError(
+                f"module {module_id!r} is a {classes[0].__name__} there, and a "
+                f"{classes[1].__name__} here. Build the algorithm with the settings of the run "
+                "that was saved."
+            )
         for what in ("observation_space", "action_space"):
             one, other = getattr(saved, what), getattr(own, what)
             if None not in (one, other) and one != other:
