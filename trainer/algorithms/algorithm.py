@@ -78,9 +78,9 @@ from trainer.algorithms.module_changes import (
     Adopted,
     ModuleChanges,
     NewModule,
-    RunModules,
     refused_now,
 )
+from trainer.algorithms.run_modules import RunModules
 from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
 from trainer.algorithms.time_split import SAVING
 from trainer.algorithms.training_iteration import (
