@@ -13,7 +13,7 @@ import hashlib
 import logging
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import CodeType
 from typing import Any, Final, Protocol
 
@@ -21,6 +21,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.algorithms.run_modules import RunModules
 from trainer.config import AlgorithmConfig
