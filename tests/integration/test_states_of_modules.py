@@ -200,3 +200,70 @@ def test_a_spoilt_network_of_a_module_that_was_added_is_refused_and_nothing_is_c
                 algo.set_state(state)
         assert taken == [("key gone", (*where, "fcnet_activation"))]  # that is the default
         assert refusals == {"modules Nothing was", "learner Nothing was"}
+
+
+# ---- who plays, and with which module
+
+
+def _forget_module(chunk: Any) -> None:
+    del chunk["modules"][0]
+
+
+def _rename_agent(chunk: Any) -> None:
+    chunk["ends" if chunk["ends"] else "appeared"][0]["agent"] = "nobody"
+
+
+def _spoil_return(chunk: Any) -> None:
+    chunk["lines"][0]["value"]["episode"]["earlier_return"] = ["spoilt"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_forget_module, r"\['modules'\] lacks the module of agent"),
+        (_rename_agent, r"is of agent 'nobody', who is not in the env"),
+        (_spoil_return, r"\['earlier_return'\]\[0\] is a str \('spoilt'\), expected a number"),
+    ],
+)
+def test_a_spoilt_running_episode_of_several_agents_is_refused(spoil: Any, message: str) -> None:
+    with run() as algo:
+        algo.train()
+        before, state = everything(algo), algo.get_state()
+        spoil(next(slot["episode"] for slot in state["env_runners"]["slots"] if slot["episode"]))
+        match = rf"(?s)component 'env_runners'.*{message}.*Nothing was changed"
+        with pytest.raises(CheckpointMismatchError, match=match):
+            algo.set_state(state)
+        assert everything(algo) == before
+
+
+@pytest.mark.parametrize("name", ["episode_return", "length"])
+def test_a_spoilt_record_of_an_agent_is_refused(name: str) -> None:
+    with run() as algo:
+        algo.train()
+        before, state = everything(algo), algo.get_state()
+        state["metrics"]["episodes"]["records"][0]["agents"][0][name] = "spoilt"
+        with pytest.raises(
+            CheckpointMismatchError, match=rf"component 'metrics'.*\['{name}'\] is .*spoilt"
+        ):
+            algo.set_state(state)
+        assert everything(algo) == before
+
+
+def test_what_a_user_changes_in_a_state_changes_no_running_episode() -> None:
+    with run() as algo:
+        algo.train()
+        known, state = everything(algo), algo.get_state()
+        _forget_all(state["env_runners"])
+        assert everything(algo) == known
+        given = algo.get_state()
+        algo.set_state(given)
+        _forget_all(given["env_runners"])
+        assert everything(algo) == known
+
+
+def _forget_all(tree: Any) -> None:
+    """Takes the items out of all dicts and lists of a tree."""
+    if isinstance(tree, dict | list):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            _forget_all(item)
+        tree.clear()

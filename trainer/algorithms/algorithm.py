@@ -37,7 +37,7 @@ from checkpoints import (
     read_manifest,
 )
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
-from checkpoints.checkpointable import refuse_filesystem
+from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
 from checkpoints.code import check_switch
 from checkpoints.components import flatten
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
@@ -98,6 +98,7 @@ from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.episode_state import copied_containers
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -129,6 +130,8 @@ from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
+_WITH_POSITIONS: Final = ("env_runners", "evaluation")
+"""Components with running episodes, which runners and the main process share."""
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
@@ -183,6 +186,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     _restored_component: str | None = None
     _restored_time_s: float
     _takes_checked_states: bool = False
+    _shares_positions: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -634,7 +638,11 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         Args:
             is_nested: an outer transaction, which ends later, can go back further.
         """
-        before = self.get_state(not_components=self._undone_apart)
+        self._shares_positions = True  # nothing changes them in place
+        try:
+            before = self.get_state(not_components=self._undone_apart)
+        finally:
+            self._shares_positions = False
         put_modules_back = self._modules.noting()
         clock, evaluations = copy.copy(self._iterations.clock), self._evaluations.note()
 
@@ -1511,6 +1519,8 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             ActorDiedError: an actor is gone whose state belongs to it, and was not made again.
         """
         state = super().get_state(components, not_components=not_components)
+        if not (self._shares_positions or are_arrays_shown()):
+            state = _with_own_positions(state)
         if is_selected(ACTORS, components, not_components) and (actors := self._actor_states.get()):
             state[ACTORS] = actors
         return state
@@ -1522,14 +1532,15 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
 
-        def take() -> None:
+        def take(state: State) -> None:
             self._with_modules(self._modules_in(state), lambda: self._take_state(state))
 
         if self._takes_checked_states:  # whoever checked them undoes them, too
-            take()
+            take(state)
             return
+        own = _with_own_positions(state) if isinstance(state, Mapping) else state
         try:
-            self._all_or_nothing(take)
+            self._all_or_nothing(lambda: take(own))
         except CheckpointError:
             raise
         except Exception as error:
@@ -1704,3 +1715,9 @@ def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> M
         f"{did_you_mean(module_id, known, IN_BRACKETS)}; there is "
         f"{', '.join(map(repr, known))}. Name one of these."
     )
+
+
+def _with_own_positions(state: State) -> State:
+    """The same state, in which whoever has it may change running episodes."""
+    own = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
+    return {**state, **own}
