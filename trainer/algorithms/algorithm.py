@@ -70,6 +70,7 @@ from trainer.algorithms.inference import (
     ActionRequest,
     Inference,
     known_module,
+    modules_named,
     modules_of_agents,
     refuse_connectors,
 )
@@ -464,26 +465,15 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         """The parts that belong to modules, for `put_parts_back`."""
         return {name: self.__dict__[name] for name in self._by_module if name in self.__dict__}
 
-    def kept_parts(self, anew: Collection[ModuleId]) -> dict[str, dict[ModuleId, Any]]:
-        """The parts that belong to modules, but for some of these, by attribute and module."""
-        return {
-            name: {id_: part for id_, part in parts.items() if id_ not in anew}
-            for name, parts in self.parts_by_module().items()
-        }
-
     def put_parts_back(self, parts: Mapping[str, Any]) -> None:
         """Has these parts again; the modules are those that they belong to."""
         for name, by_module in parts.items():
             setattr(self, name, by_module)
         self.counters.take_modules(self.module_specs.ids)
 
-    def make_parts_by_module(self, *, anew: Collection[ModuleId] = ()) -> None:
-        """Makes the parts of modules that have none, and drops those of modules that are gone.
-
-        Args:
-            anew: modules that have parts which are of no use any more.
-        """
-        ids, known = self.module_specs.ids, self.kept_parts(anew)
+    def make_parts_by_module(self) -> None:
+        """Makes the parts of modules that have none, and drops those of modules that are gone."""
+        ids, known = self.module_specs.ids, self.parts_by_module()
         self.counters.take_modules(ids)
         self.learners = LearnerGroup(kept_over(known.get("learners", {}), ids, self._new_learner))
         for name, make in (
@@ -1141,23 +1131,25 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         options |= {"unsquash_action": unsquash_actions, "clip_action": clip_actions}
         by_key: Mapping[Any, ModuleId | None] = dict.fromkeys(observations, policy_id)
         if policy_ids is not None:
-            by_key = {key: policy_ids.get(key, "") for key in observations}
+            by_key = modules_named(policy_ids, observations)
         elif policy_id is None and len(self.learners) > 1:
             by_key = self._modules_of(observations, episode)
-        if not full_fetch and state is None:
-            return {
-                key: self.compute_single_action(observation, policy_id=by_key[key], **options)
+        is_whole = full_fetch or state is not None
+        options["full_fetch"] = is_whole
+        states, before = state or {}, self.counters.num_actions_computed
+        try:
+            answers = {
+                key: self.compute_single_action(
+                    observation, states.get(key), policy_id=by_key[key], **options
+                )
                 for key, observation in observations.items()
             }
-        options["full_fetch"] = True
-        states = state or {}
-        fetched = {
-            key: self.compute_single_action(
-                observation, states.get(key), policy_id=by_key[key], **options
-            )
-            for key, observation in observations.items()
-        }
-        return tuple({key: parts[index] for key, parts in fetched.items()} for index in range(3))
+        except BaseException:
+            self.counters.num_actions_computed = before  # all actions, or none
+            raise
+        if not is_whole:
+            return answers
+        return tuple({key: parts[index] for key, parts in answers.items()} for index in range(3))
 
     # ---- what there is
 

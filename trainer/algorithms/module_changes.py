@@ -9,12 +9,9 @@ everything as it was. Within a training iteration it is a part of that: undone i
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
-from types import CodeType
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
@@ -48,7 +45,8 @@ from trainer.modules.by_module import why_no_module_id
 from trainer.modules.module_table import (
     MAPPING_RECORD,
     SPEC_RECORD,
-    are_same_networks,
+    are_same_specs,
+    digest_of_code,
     mapping_from_record,
     mapping_record,
     spec_from_record,
@@ -141,7 +139,7 @@ class _Algorithm(Protocol):
     def refuse_module_changes(self, what: str) -> None: ...
     def parts_by_module(self) -> dict[str, Any]: ...
     def put_parts_back(self, parts: Mapping[str, Any]) -> None: ...
-    def make_parts_by_module(self, *, anew: Collection[ModuleId] = ()) -> None: ...
+    def make_parts_by_module(self) -> None: ...
     def send_modules(self) -> None: ...
 
 
@@ -305,6 +303,12 @@ class ModuleChanges:
                 f"add_module({module_id!r}) was given {' and '.join(said)}, which say its network "
                 "more than once. Give one of them."
             )
+        if said not in ([], ["module_spec"]) and "model_config" in new.settings:
+            raise ConfigError(
+                f"add_module({module_id!r}) was given {said[0]}, whose network the new module has, "
+                f"and config_overrides['model_config']={new.settings['model_config']!r:.120}, "
+                "which says another one. Leave one of them out."
+            )
         if new.copy_of is not None:
             self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
             return self.now.table.specs[new.copy_of]
@@ -407,20 +411,33 @@ class ModuleChanges:
 
     # ---- carrying out
 
-    def _take(self, changed: RunModules, begin: Callable[[], None]) -> None:
+    def _take(
+        self,
+        changed: RunModules,
+        begin: Callable[[], None],
+        *,
+        anew: Collection[ModuleId] = (),
+    ) -> None:
         """Makes what the modules need, then tells the runners.
 
         Args:
             changed: the modules to come.
             begin: called when their parts are there.
+            anew: those of them that others of the same ids make room for.
         """
-        algorithm, anew = self._algorithm, self._of_other_networks(changed)
+        algorithm = self._algorithm
         algorithm.env_runner_group.finish_user_calls()
         put_back = self.noting()
         try:
             with single_threaded_blas():
                 self.now = changed
-                algorithm.make_parts_by_module(anew=anew)
+                algorithm.put_parts_back(
+                    {
+                        name: {id_: part for id_, part in parts.items() if id_ not in anew}
+                        for name, parts in (algorithm.parts_by_module() if anew else {}).items()
+                    }
+                )
+                algorithm.make_parts_by_module()
                 begin()
         except BaseException:
             with signals_deferred():
@@ -430,12 +447,6 @@ class ModuleChanges:
             self._has_changed = True
             algorithm.env_runner_group.set_table(changed.table)
             algorithm.send_modules()
-
-    def _of_other_networks(self, changed: RunModules) -> frozenset[ModuleId]:
-        """The modules that there are under the same ids, but with other networks."""
-        one, other = self.now.table.specs, changed.table.specs
-        common = one.keys() & other.keys()
-        return frozenset(id_ for id_ in common if not are_same_networks(one[id_], other[id_]))
 
     def noting(self) -> Undo:
         """What puts the modules back to those of now; where runners stand is put back apart."""
@@ -499,7 +510,7 @@ class ModuleChanges:
                     of = replace(table, mapping=mapping)
                     found[name] = policy_mapping(of, agents, root_seed=seed, role=role).fingerprint
         if callable(now.trained):  # it is asked about batches, so its code has to do
-            found["policies_to_train"] = _digest_of_code(now.trained)
+            found["policies_to_train"] = digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
     def warn_of_other_functions(self) -> None:
@@ -589,18 +600,32 @@ class ModuleChanges:
         if wanted is self.now:
             self._functions_before = before
             return Adopted()
-        made = self._of_other_networks(wanted) | ({*wanted.ids} - {*self.now.ids})
         put_back, group = self.noting(), self._algorithm.env_runner_group
-        positions = group.get_state()
+        positions, anew = group.get_state(), self._to_make_anew(wanted)
+        made = frozenset(anew | ({*wanted.ids} - {*self.now.ids}))
 
         def undo() -> None:
             self._to_come = None
             put_back()
             group.set_state(positions)
 
-        self._take(wanted, lambda: None)
+        self._take(wanted, lambda: None, anew=anew)
         self._to_come, self._functions_before = to_come, before
         return Adopted(self.complete, undo, made)
+
+    def _to_make_anew(self, wanted: RunModules) -> set[ModuleId]:
+        """The modules that are others under the same id: removed and added again, here or there.
+
+        What the settings say of one that always was there is compared with what was saved, later.
+        """
+        now = self.now
+        of_settings = {*self.first.ids} - {*now.updates_of_removed} - {*wanted.updates_of_removed}
+        return {
+            id_
+            for id_ in ({*now.ids} & {*wanted.ids}) - of_settings
+            if not are_same_specs(now.table.specs[id_], wanted.table.specs[id_])
+            or now.settings.get(id_) != wanted.settings.get(id_)
+        }
 
     def complete(self) -> None:
         """Adds the modules that only the settings name, when those of a state were restored.
@@ -723,31 +748,66 @@ class ModuleChanges:
         return replace(modules, trained=tuple(sorted(others | learn)))
 
     def _from_state(self, state: State, *, asks_functions: bool = True) -> RunModules:
-        now, removed = self.now, state["updates_of_removed"]
-        specs = {
-            id_: self._spec_in_state(id_, module["spec"], removed)
-            for id_, module in state["modules"].items()
-        }
+        specs, now, removed = {}, self.now, state["updates_of_removed"]
+        first = self.first.table.specs
+        for id_, module in state["modules"].items():
+            known = [of[id_] for of in (now.table.specs, first) if id_ in of]
+            if module["spec"] is None and not known:
+                raise ConfigError(
+                    f"module {id_!r} has spaces or settings that are no plain data. Name it in "
+                    "multi_agent(policies=…)."
+                )
+            # The script's own, where it is the same: it may hold code.
+            same = [
+                spec
+                for spec in known
+                if module["spec"] is None or encode(module["spec"]) == encode(spec_record(spec))
+            ]
+            specs[id_] = same[0] if same else self._other_spec(id_, module["spec"], removed)
         settings = {id_: one["settings"] for id_, one in state["modules"].items()}
-        of_settings = {
-            id_: own
-            for id_, own in self.first.settings.items()
-            if self._is_of_settings(id_, removed)
-        }
+        settings |= {id_: own for id_, own in self.first.settings.items() if id_ not in removed}
         functions = (now.table.mapping, now.evaluation_mapping)
         mapping, evaluation_mapping = (
             mapping_from_record(state[name], code=function if asks_functions else _is_not_asked)
             for name, function in zip(_MAPPINGS, functions, strict=True)
         )
         table = ModuleTable(ByModule(specs), mapping, version=state["version"])
-        trained = state["trained"]
+        trained = None if state["trained"] is None else tuple(state["trained"])
         return RunModules(
             table,
             evaluation_mapping,
-            now.trained if trained == _FUNCTION else _ids_or_none(trained),
-            {id_: own for id_, own in {**settings, **of_settings}.items() if own},
+            now.trained if state["trained"] == _FUNCTION else trained,
+            {id_: own for id_, own in settings.items() if own},
             removed,
         )
+
+    def _other_spec(
+        self, module_id: ModuleId, record: State, removed: Collection[ModuleId]
+    ) -> RLModuleSpec:
+        """The spec of a module whose record in a state says what no spec of now does.
+
+        What the network computes follows from the settings of now, if the run had the module from
+        its settings; with one module it is so, too.
+        """
+        saved = spec_from_record(record)
+        if not self._is_of_settings(module_id, removed):
+            return saved
+        own = self.first.table.specs[module_id]
+        classes = [one.module_class or ActorCriticModule for one in (saved, own)]
+        if classes[0] is not classes[1]:
+            raise ConfigError(
+                f"module {module_id!r} is a {classes[0].__name__} there, and a "
+                f"{classes[1].__name__} here. Build the algorithm with the settings of the run "
+                "that was saved."
+            )
+        for what in ("observation_space", "action_space"):
+            one, other = getattr(saved, what), getattr(own, what)
+            if None not in (one, other) and one != other:
+                raise ConfigError(
+                    f"module {module_id!r} has the {what} {one} there, and {other} here. Build the "
+                    "algorithm with the env of the run that was saved."
+                )
+        return own
 
     def _is_of_now(self, state: State) -> bool:
         """Whether a state is of the modules of now.
@@ -775,77 +835,11 @@ class ModuleChanges:
         }
         return {**state, "modules": modules}
 
-    def _spec_in_state(
-        self, module_id: ModuleId, record: State | None, removed: Collection[ModuleId]
-    ) -> RLModuleSpec:
-        """The spec of one of the modules of a state.
-
-        The script's own where it says the same, for it may hold code. Also where the network is
-        another one, of a module that the run had from its settings: those of now hold.
-        """
-        known = {**self.first.table.specs, **self.now.table.specs}.get(module_id)
-        if record is None:
-            if known is None:
-                raise ConfigError(
-                    f"module {module_id!r} has spaces or settings that are no plain data. Name it "
-                    "in multi_agent(policies=…)."
-                )
-            return known
-        if known is not None and encode(record) == encode(spec_record(known)):
-            return known
-        saved = spec_from_record(record)
-        if not self._is_of_settings(module_id, removed):
-            return saved
-        own = self.first.table.specs[module_id]
-        classes = [one.module_class or ActorCriticModule for one in (saved, own)]
-        if classes[0] is not classes[1]:
-            raise ConfigError(
-                f"module {module_id!r} is a {classes[0].__name__} there, and a "
-                f"{classes[1].__name__} here. Build the algorithm with the settings of the run "
-                "that was saved."
-            )
-        for what in ("observation_space", "action_space"):
-            one, other = getattr(saved, what), getattr(own, what)
-            if None not in (one, other) and one != other:
-                raise ConfigError(
-                    f"module {module_id!r} has the {what} {one} there, and {other} here. Build the "
-                    "algorithm with the env of the run that was saved."
-                )
-        return own
-
 
 def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
     """Stands for a mapping as long as it cannot be asked."""
     del agent_id, episode
     raise LookupError("not all modules are there yet")
-
-
-def _digest_of_code(function: Any) -> str:
-    """Of what a function does, as far as its code says; empty if there is none to see.
-
-    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
-    """
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
-        return ""
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
-
-
-def _code_parts(code: CodeType) -> tuple[Any, ...]:
-    constants = [
-        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
-        for one in code.co_consts
-    ]
-    return code.co_code, code.co_names, constants
-
-
-def _sorted_repr(value: Any) -> str:
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-
-
-def _ids_or_none(trained: Any) -> Any:
-    return None if trained is None else tuple(trained)
 
 
 def _check_travels(mapping: Any) -> None:

@@ -275,10 +275,10 @@ class OffPolicyAlgorithm(Algorithm):
 
     _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
-    def make_parts_by_module(self, *, anew: Collection[ModuleId] = ()) -> None:
+    def make_parts_by_module(self) -> None:
         """See `Algorithm`; modules have a replay buffer, too."""
-        super().make_parts_by_module(anew=anew)
-        known = self.kept_parts(anew).get("replay_buffers", {})
+        super().make_parts_by_module()
+        known = self.__dict__.get("replay_buffers", {})
         self.replay_buffers = self._make_buffers(known)
 
     def _make_buffers(self, known: Mapping[ModuleId, ReplayBuffer]) -> ByModule[ReplayBuffer]:

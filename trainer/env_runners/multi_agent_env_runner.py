@@ -31,7 +31,7 @@ from trainer.modules import (
     RLModuleSpec,
     module_position,
 )
-from trainer.modules.module_table import are_same_networks
+from trainer.modules.module_table import are_same_specs
 from trainer.seeding import weights_rng
 from trainer.types import ModuleId
 
@@ -67,6 +67,7 @@ class MultiAgentEnvRunner(EnvRunner):
             EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
         """
         self._first_env = first_env
+        self._specs: ByModule[RLModuleSpec]
         super().__init__(spec, **rest)
 
     def _make_parts(self, *, is_recreated: bool) -> None:
@@ -103,24 +104,18 @@ class MultiAgentEnvRunner(EnvRunner):
         return connectors.connected_agents(env, spaces)
 
     def _make_modules(self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]) -> None:
-        """Makes a table's modules, and what says whom they act for.
-
-        Args:
-            table: the modules.
-            known: those that stay as they are, if the table says the same of their networks.
-        """
-        spec = self.spec
+        """Makes a table's modules, but those that are known, and what says whom they act for."""
+        spec, before = self.spec, self._specs if known else {}
         self.mapping = mapping = policy_mapping(
             table, self.agents, root_seed=spec.root_seed, role=spec.role
         )
         completed = completed_specs(table, mapping, self.agents, env_name=spec.env_factory.name)
         added = spec.postprocessing
         inference_only = added is None or not added.needs_whole_module
-        before = {id_: self._specs[id_] for id_ in known}
         self._specs = completed.map(lambda one: replace(one, inference_only=inference_only))
         modules = {
             id_: known[id_]
-            if id_ in known and are_same_networks(before[id_], one)
+            if id_ in known and are_same_specs(one, before[id_])
             else one.build(weights_rng(spec.root_seed, of=module_position(id_)))
             for id_, one in self._specs.items()
         }

@@ -22,7 +22,7 @@ from trainer.episodes.episode_state import (
     copied_containers,
     take_state,
 )
-from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
+from trainer.episodes.single_agent_episode import ActingRequest, SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import AgentId, ModuleId, State
 
@@ -45,7 +45,8 @@ _COUNTS: Final = (
 )
 
 _OPEN_ROW: Final = shapes.fields(
-    {"env_t": _STEP, "action": shapes.anything, "parts": _PARTS, "outputs": shapes.of_type(dict)}
+    {"env_t": _STEP, "action": shapes.anything, "parts": _PARTS, "outputs": shapes.of_type(dict)},
+    optional={"request": shapes.fields({"timestep": shapes.count, "explore": shapes.FLAG})},
 )
 _LINE: Final = shapes.fields(
     {"clock": _CLOCK, "episode": EPISODE_STATE, "open": shapes.one_of(_OPEN_ROW, shapes.NOTHING)}
@@ -127,6 +128,7 @@ def _line_state(line: AgentLine, episode_state: Callable[[SingleAgentEpisode], S
             "action": copied_containers(row.action),
             "parts": list(row.parts),
             "outputs": copied_containers(dict(row.outputs)),
+            **({} if row.request is None else {"request": row.request._asdict()}),
         }
     return {
         "clock": np.array(line.clock, np.int64),
@@ -250,6 +252,7 @@ def ledger_from_state(
                 copied_containers(row["action"]),
                 list(row["parts"]),
                 copied_containers(row["outputs"]),
+                ActingRequest(**row["request"]) if "request" in row else None,
             )
         ledger.lines[agent] = AgentLine(episode, line["clock"].tolist(), row)
     ledger.ends = {agent: AgentEnd(**end) for agent, end in _from_pairs(state["ends"]).items()}

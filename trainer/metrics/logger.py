@@ -309,8 +309,6 @@ def sibling(path: Path, suffix: str) -> Path:
 
 
 # ---- block timer
-#
-# A `with` block that reports how long it took.
 
 
 class BlockTimer:
