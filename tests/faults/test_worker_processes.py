@@ -260,6 +260,23 @@ def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool
     assert found == (1, Lost(exit_code=-signal.SIGKILL))
 
 
+def test_a_worker_that_dies_in_the_moment_it_is_asked_is_noticed(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Python 3.12, the executor may note a call after it has failed all that it knows."""
+    started(pool, 1)
+    pid = pool.pids()[1]
+
+    def submit_late(executor: Any, *_: Any) -> futures.Future[bytes]:
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not executor._executor_manager_thread.is_alive())
+        return futures.Future()
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit_late)
+    pool[1].submit("echo", (1,))
+    assert pool.outcome_within(10.0) == (1, Lost(exit_code=-signal.SIGKILL))
+
+
 def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:
     started(pool, 1)
     pid = pool.pids().get(1)

@@ -20,11 +20,11 @@ from callbacks import CallbackError
 from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
 from tests import league
 from tests.league import config, off_policy_config, outcome, trained
-from tests.multi_agent_runs import Gaps
+from tests.multi_agent_runs import Gaps, told
 from tests.mutated_states import Mutation, mutated, mutations
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
-from trainer.modules import Matchups, RLModule, RLModuleSpec
+from trainer.modules import Matchups, RandomRLModule, RLModule, RLModuleSpec
 from trainer.testing.processes import wait_until
 
 PROJECT = Path(__file__).parents[2]
@@ -351,6 +351,43 @@ def test_a_module_of_a_removed_ones_id_goes_on_counting(algo: Algorithm) -> None
     assert algo.learners["first"].num_updates == updates
 
 
+ANOTHER_ONE: dict[str, dict[str, Any]] = {
+    "network": {"module_spec": RLModuleSpec(model_config={"fcnet_hiddens": [5]})},
+    "settings": {"copy_of": "main", "config_overrides": {"lr": 0.01, "explore": False}},
+    "random": {"module_spec": RLModuleSpec(module_class=RandomRLModule)},
+}
+
+
+@pytest.mark.parametrize("kind", ANOTHER_ONE)
+def test_another_module_of_a_removed_ones_id_is_the_one_that_is_restored(
+    kind: str, tmp_path: Path
+) -> None:
+    """In a new process, and where the id is that of the former one, and the other way round."""
+
+    def made() -> Algorithm:
+        return config(0, 2).callbacks(None).multi_agent(policies_to_train=None).build_algo()
+
+    def trained_once(algo: Algorithm) -> bytes:
+        return encode(told(algo.train())) + everything(algo)
+
+    with made() as algo:
+        algo.train()
+        early = algo.save_to_path(tmp_path / "early")
+        before = trained_once(algo)
+        algo.remove_module("first", new_agent_to_module_mapping_fn=_to("main"))
+        algo.add_module("first", new_agent_to_module_mapping_fn=_to("first"), **ANOTHER_ONE[kind])
+        algo.train()
+        late = algo.save_to_path(tmp_path / "late")
+        after = trained_once(algo)
+        algo.restore_from_path(early)
+        assert trained_once(algo) == before
+        algo.restore_from_path(late)
+        assert trained_once(algo) == after
+    with made() as algo:
+        algo.restore_from_path(late)
+        assert trained_once(algo) == after
+
+
 def test_adding_a_module_leaves_all_others_as_they_are() -> None:
     weights = []
     for is_added in (False, True):
@@ -522,7 +559,9 @@ TAKEN = [
 def is_taken(mutation: Mutation) -> bool:
     """Whether a spoilt state is a good one all the same."""
     what, path = mutation
-    if "model_config" in path:  # judged with the weights, whose shapes follow from it
+    if (
+        "model_config" in path
+    ):  # of modules of the settings, which hold; others: test_states_of_modules
         return path[-1] != "model_config" or what == "key added"
     if len(path) == 2 and path[0] == "modules":  # other ids: told by the components of a checkpoint
         return what.startswith("key")
@@ -804,6 +843,17 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a mapping that draws": (
         lambda a: a.set_policy_mapping_fn(_Counting()),
         "gives different answers",
+    ),
+    "a mapping that is none": (lambda a: a.set_policy_mapping_fn("main"), "neither a function"),
+    "a mapping that cannot be called": (
+        lambda a: a.set_policy_mapping_fn(lambda: "main"),
+        "cannot be called as f",
+    ),
+    "a copy with another network": (
+        lambda a: a.add_module(
+            "b", copy_of="main", config_overrides={"model_config": {"fcnet_hiddens": [3]}}
+        ),
+        "given copy_of.*says another one",
     ),
     "no mapping": (lambda a: a.set_policy_mapping_fn(None), "nothing says which agent"),
     "an unknown one learns": (

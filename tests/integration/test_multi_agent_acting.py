@@ -11,7 +11,7 @@ import pytest
 from tests.command_line import run
 from tests.multi_agent_runs import gaps
 from trainer import Algorithm, MultiAgentEpisode, PPOConfig, export_onnx
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, EnvContractError
 from trainer.testing.multi_agent_envs import RockPaperScissors
 
 OBS = np.array([0.3, -0.2, 0.9], np.float32)
@@ -63,6 +63,10 @@ def test_whom_nobody_knows_is_refused() -> None:
             algo.compute_actions({"lat": OBS})
         with pytest.raises(ConfigError, match=r"no such module.*'odd'"):
             algo.compute_actions({"a": OBS}, policy_ids={"a": "od"})
+        with pytest.raises(ConfigError, match="says nothing of 3, of which there is"):
+            algo.compute_actions({"a": OBS, 3: OBS}, policy_ids={"a": "odd"})
+        with pytest.raises(EnvContractError, match=r"the shape \[4\]"):
+            algo.compute_actions({"a": OBS, 3: np.zeros(4, np.float32)})
         with pytest.raises(ConfigError, match="none was named"):
             algo.compute_single_action(OBS)
         assert algo.counters.num_actions_computed == 0

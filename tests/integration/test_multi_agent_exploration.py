@@ -11,8 +11,13 @@ import pytest
 
 from checkpoints import encode
 from tests.multi_agent_runs import Gaps, gaps, outcome
+from tests.multi_agent_scripts import G4
 from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig, SACConfig
-from trainer.testing.multi_agent_envs import MultiAgentCartPole, MultiAgentPendulum
+from trainer.testing.multi_agent_envs import (
+    MultiAgentCartPole,
+    MultiAgentPendulum,
+    ScriptedMultiAgentEnv,
+)
 
 NOVELTY: dict[str, Any] = {
     "Curiosity": {
@@ -155,3 +160,51 @@ def test_a_row_that_was_begun_at_random_is_completed_by_a_module() -> None:
                 columns = one.extra_model_outputs
                 assert {len(column) for column in columns.values()} <= {len(one)}
     runner.stop()
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_an_action_that_waited_has_the_likelihood_of_when_it_was_chosen(
+    is_restored: bool, tmp_path: Path
+) -> None:
+    """B acts in the first iteration, when all actions are uniform, and is observed in the second,
+    when the best one is taken; nothing else of B's module acts meanwhile."""
+    told: list[tuple[Any, str, list[float]]] = []
+
+    def shown(*, agent_id: Any, postprocessed_batch: Any, **_: Any) -> None:
+        told.append((agent_id, "shown", postprocessed_batch["action_logp"].tolist()))
+
+    def sampled(*, samples: Any, **_: Any) -> None:
+        for episode in samples:
+            for agent, chunk in episode.agent_episodes.items():
+                logp = chunk.get_extra_model_outputs("action_logp") if len(chunk) else []
+                told.append((agent, "sampled", [float(one) for one in logp]))
+
+    def config() -> PPOConfig:
+        made = PPOConfig().environment(ScriptedMultiAgentEnv, env_config={"script": G4})
+        made.env_runners(
+            num_env_runners=0,
+            exploration_config={
+                "type": "EpsilonGreedy",
+                "epsilon_schedule": [[0, 1.0], [1, 1.0], [2, 0.0]],
+            },
+        )
+        made.multi_agent(policies=["a", "b"], policy_mapping_fn={"A": "a", "B": "b"})
+        made.training(train_batch_size=2, minibatch_size=None, num_epochs=1)
+        made.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
+        return made.callbacks(on_postprocess_trajectory=shown, on_sample_end=sampled)
+
+    algo = config().build_algo()
+    algo.train()
+    assert ("B", "sampled", []) in told  # it waits
+    if is_restored:
+        path = algo.save_to_path(tmp_path / "c")
+        algo.stop()
+        algo = config().build_algo()
+        algo.restore_from_path(path)
+    told.clear()
+    algo.train()
+    algo.stop()
+    uniform = -np.log(64.0)
+    for where in ("shown", "sampled"):
+        (found,) = [logp for agent, of, logp in told if (agent, of) == ("B", where)]
+        np.testing.assert_allclose(found, [uniform, 0.0], rtol=1e-6)

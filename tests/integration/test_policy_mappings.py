@@ -162,6 +162,9 @@ def _raises(agent_id: Any, episode: Any) -> str:
         (_drawn_anew, "gives different answers"),
         ({"type": EvenForA}, "EvenForA, …} raised TypeError"),
         ({"type": object}, "expected what can be called"),
+        (lambda: "odd", r"cannot be called as f\(agent_id"),
+        (lambda agent_id, epsiode: "odd", "'epsiode'.*did you mean 'episode'"),
+        (lambda agent_id, rng, other: "odd", "'other'"),
     ],
 )
 def test_mappings_that_cannot_be_are_refused(mapping: Any, problem: str) -> None:

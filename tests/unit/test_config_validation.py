@@ -208,10 +208,28 @@ def test_rule_is_not_asked_about_settings_that_are_wrong_already() -> None:
 
 def test_cut_episodes_need_value_estimates() -> None:
     assert "use_gae=False" in _problems(_ppo(use_gae=False))
-    told = _problems(_ppo(use_critic=False))
-    assert "`use_gae=True`: it needs values, but `use_critic=False` learns none" in told
-    assert "Give use_gae=False, too" in told
     assert _problems(_ppo(use_gae=False, batch_mode="complete_episodes")) == ""
+
+
+def test_evaluation_may_cut_episodes_for_nothing_is_learnt_from_them() -> None:
+    config = _ppo(use_gae=False, batch_mode="complete_episodes")
+    config.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=20,
+        evaluation_duration_unit="timesteps",
+        evaluation_config={"explore": False},
+    )
+    assert _problems(config) == ""
+
+
+def test_advantages_from_values_need_a_critic() -> None:
+    """It is told with the other problems, not by the learner that cannot be made."""
+    text = _problems(_ppo(use_critic=False, lr=-1.0))
+    assert "`use_gae=True`: it needs values, but `use_critic=False` learns none" in text
+    assert "Give use_gae=False, too" in text
+    assert "lr=-1.0" in text
+    settings = {"use_gae": False, "batch_mode": "complete_episodes"}
+    assert _problems(_ppo(use_critic=False, **settings)) == ""
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from trainer.errors import EpisodeError
 from trainer.types import Array
 
 
-def logp(inputs: Array, actions: Array) -> Array:
+def logp(_: SingleAgentEpisode, inputs: Array, actions: Array) -> Array:
     chosen: Array = inputs[np.arange(len(actions)), actions]
     return chosen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import gymnasium
@@ -292,8 +292,27 @@ def modules_of_agents(
         episode = MultiAgentEpisode("asked", number=0, possible_agents=mapping.agents)
     assigned = {agent: episode.module_for(agent) for agent in agents}
     if any(module is None for module in assigned.values()):
-        return {agent: mapping.assignment(episode)[agent] for agent in agents}
+        answers = mapping.assignment(episode)  # of all agents: asked once
+        return {agent: answers[agent] for agent in agents}
     return {agent: str(module) for agent, module in assigned.items()}
+
+
+def modules_named(
+    policy_ids: Mapping[Any, ModuleId], observations: Collection[Any]
+) -> dict[Any, ModuleId]:
+    """What `policy_ids` says of each observation's key.
+
+    Raises:
+        ConfigError: it says nothing of one.
+    """
+    absent = [key for key in observations if key not in policy_ids]
+    if absent:
+        raise ConfigError(
+            f"compute_actions(policy_ids=…) says nothing of {absent[0]!r:.80}, of which there is "
+            f"an observation; it names {listed([*policy_ids])}. Give {{agent: module id}} of all "
+            "agents with an observation, or leave policy_ids out for the mapping of the run."
+        )
+    return {key: policy_ids[key] for key in observations}
 
 
 def check_single(space: gymnasium.Space[Any], observation: Any) -> None:

@@ -9,12 +9,9 @@ everything as it was. Within a training iteration it is a part of that: undone i
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
-from types import CodeType
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
@@ -23,6 +20,7 @@ from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
+from trainer.algorithms.run_modules import RunModules
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -36,10 +34,10 @@ from trainer.errors import (
 )
 from trainer.learners import Learner
 from trainer.modules import (
+    ActorCriticModule,
     ByModule,
     ModuleTable,
     OwnActing,
-    RandomRLModule,
     RLModule,
     RLModuleSpec,
 )
@@ -47,6 +45,8 @@ from trainer.modules.by_module import why_no_module_id
 from trainer.modules.module_table import (
     MAPPING_RECORD,
     SPEC_RECORD,
+    are_same_specs,
+    digest_of_code,
     mapping_from_record,
     mapping_record,
     spec_from_record,
@@ -95,94 +95,6 @@ _NO_MODULES: Final = (
 
 _FUNCTION: Final = "a function"
 _MAPPINGS: Final = ("mapping", "evaluation_mapping")
-
-
-@dataclass(frozen=True)
-class RunModules:
-    """The modules of a run at some moment.
-
-    Attributes:
-        table: of training, with the spaces of all modules.
-        evaluation_mapping: of evaluation; None if it has that of training.
-        trained: what learns: ids, a function `f(module_id, batch)`, or None for all.
-        settings: by module id: settings that are different for this module.
-        updates_of_removed: how many updates the modules made that are gone. One that is added again
-            under such an id goes on counting, so that no random numbers are drawn twice.
-    """
-
-    table: ModuleTable
-    evaluation_mapping: Any = None
-    trained: Any = None
-    settings: Mapping[ModuleId, Mapping[str, Any]] = field(default_factory=dict)
-    updates_of_removed: Mapping[ModuleId, int] = field(default_factory=dict)
-
-    @property
-    def ids(self) -> tuple[ModuleId, ...]:
-        """The modules, in canonical order."""
-        return self.table.specs.ids
-
-    @property
-    def mapping_in_evaluation(self) -> Any:
-        """What says in evaluation which module acts for an agent."""
-        return self.table.mapping if self.evaluation_mapping is None else self.evaluation_mapping
-
-    def changed(self, specs: Mapping[ModuleId, RLModuleSpec] | None = None) -> RunModules:
-        """The next version, with these modules; None for the same."""
-        table = self.table
-        given = table.specs if specs is None else ByModule(specs)
-        return replace(self, table=replace(table, specs=given, version=table.version + 1))
-
-    def mapped_by(self, mapping: Any) -> RunModules:
-        """The same with another mapping in training; None keeps it."""
-        return (
-            self if mapping is None else replace(self, table=replace(self.table, mapping=mapping))
-        )
-
-    def with_trained(self, trained: Any) -> RunModules:
-        """The same where other modules learn; None keeps those that do."""
-        if trained is None or callable(trained):
-            return self if trained is None else replace(self, trained=trained)
-        ids = [trained] if isinstance(trained, str) else trained
-        if not isinstance(ids, Collection) or not all(isinstance(id_, str) for id_ in ids):
-            raise ConfigError(
-                f"policies_to_train={trained!r:.200}: expected ids of modules, or a function "
-                "f(module_id, batch) that says whether a module learns."
-            )
-        unknown = sorted({*ids} - {*self.ids})
-        if unknown:
-            raise ConfigError(
-                f"policies_to_train={sorted(ids)!r}: there is no module "
-                f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], self.ids, IN_BRACKETS)}."
-                " Name some "
-                f"of {', '.join(map(repr, self.ids))}."
-            )
-        return replace(self, trained=tuple(sorted(ids)))
-
-    def should_learn(self, module_id: ModuleId, batch: Any = None) -> bool:
-        """Whether a module is to learn from a batch.
-
-        Raises:
-            ConfigError: a function of the user raised, or answered something else.
-        """
-        if issubclass(self.table.specs[module_id].module_class or object, RandomRLModule):
-            return False
-        if self.trained is None or not callable(self.trained):
-            return self.trained is None or module_id in self.trained
-        name = getattr(self.trained, "__qualname__", repr(self.trained))
-        try:
-            answer = self.trained(module_id, batch)
-        except Exception as error:
-            raise ConfigError(
-                f"policies_to_train is the function {name}, which raised for module {module_id!r}: "
-                f"{type(error).__name__}: {error}. It is called as f(module_id, batch) and returns "
-                "whether the module learns."
-            ) from error
-        if not isinstance(answer, bool):
-            raise ConfigError(
-                f"policies_to_train is the function {name}, which returned {answer!r:.80} for "
-                f"module {module_id!r}; expected True or False."
-            )
-        return answer
 
 
 @dataclass(frozen=True)
@@ -241,10 +153,12 @@ class Adopted:
     Attributes:
         complete: when all else was restored: goes on with what the settings say besides.
         undo: what undoes it, where the runners stand included.
+        made: ids of the modules that were made for it, and have learnt nothing yet.
     """
 
     complete: Callable[[], None] = lambda: None
     undo: Undo = lambda: None
+    made: frozenset[ModuleId] = frozenset()
 
 
 class ModuleChanges:
@@ -389,6 +303,12 @@ class ModuleChanges:
                 f"add_module({module_id!r}) was given {' and '.join(said)}, which say its network "
                 "more than once. Give one of them."
             )
+        if said not in ([], ["module_spec"]) and "model_config" in new.settings:
+            raise ConfigError(
+                f"add_module({module_id!r}) was given {said[0]}, whose network the new module has, "
+                f"and config_overrides['model_config']={new.settings['model_config']!r:.120}, "
+                "which says another one. Leave one of them out."
+            )
         if new.copy_of is not None:
             self._known(new.copy_of, f"add_module({module_id!r}, copy_of={new.copy_of!r})")
             return self.now.table.specs[new.copy_of]
@@ -491,12 +411,19 @@ class ModuleChanges:
 
     # ---- carrying out
 
-    def _take(self, changed: RunModules, begin: Callable[[], None]) -> None:
+    def _take(
+        self,
+        changed: RunModules,
+        begin: Callable[[], None],
+        *,
+        anew: Collection[ModuleId] = (),
+    ) -> None:
         """Makes what the modules need, then tells the runners.
 
         Args:
             changed: the modules to come.
             begin: called when their parts are there.
+            anew: those of them that others of the same ids make room for.
         """
         algorithm = self._algorithm
         algorithm.env_runner_group.finish_user_calls()
@@ -504,6 +431,12 @@ class ModuleChanges:
         try:
             with single_threaded_blas():
                 self.now = changed
+                algorithm.put_parts_back(
+                    {
+                        name: {id_: part for id_, part in parts.items() if id_ not in anew}
+                        for name, parts in (algorithm.parts_by_module() if anew else {}).items()
+                    }
+                )
                 algorithm.make_parts_by_module()
                 begin()
         except BaseException:
@@ -577,7 +510,7 @@ class ModuleChanges:
                     of = replace(table, mapping=mapping)
                     found[name] = policy_mapping(of, agents, root_seed=seed, role=role).fingerprint
         if callable(now.trained):  # it is asked about batches, so its code has to do
-            found["policies_to_train"] = _digest_of_code(now.trained)
+            found["policies_to_train"] = digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
     def warn_of_other_functions(self) -> None:
@@ -596,9 +529,18 @@ class ModuleChanges:
                     name,
                 )
 
+    def _is_of_settings(self, module_id: ModuleId, removed: Collection[ModuleId]) -> bool:
+        """Whether a module of a run is the one of that id that the settings name.
+
+        Args:
+            module_id: of the module.
+            removed: the ids of which the run removed a module; what it has of them was added.
+        """
+        return module_id in self.first.ids and module_id not in removed
+
     def _added_settings(self, module_id: ModuleId) -> State:
         """The settings of a module that was added; those of the others are in the config."""
-        if module_id in self.first.ids:
+        if self._is_of_settings(module_id, self.now.updates_of_removed):
             return {}
         return copy.deepcopy(dict(self.now.settings.get(module_id, {})))
 
@@ -608,7 +550,7 @@ class ModuleChanges:
 
     def set_state(self, state: State) -> None:
         """Nothing is left to do: `adopt` came first, for other parts follow from the modules."""
-        if not _are_same(state, self.get_state()):
+        if not self._is_of_now(state):
             raise CheckpointMismatchError(
                 f"The state of {MODULES!r} names other modules, settings or mappings than it says "
                 "when it is taken again. Nothing was changed. Choose another checkpoint."
@@ -633,7 +575,7 @@ class ModuleChanges:
                     f"The component {MODULES!r} of the checkpoint says not which modules there "
                     f"are: {error}. Nothing was changed. Choose another checkpoint."
                 ) from error
-            if _are_same(state, self.get_state()):
+            if self._is_of_now(state):
                 self._functions_before = dict(state.get("fingerprints", {}))
                 return Adopted()
         try:
@@ -659,16 +601,31 @@ class ModuleChanges:
             self._functions_before = before
             return Adopted()
         put_back, group = self.noting(), self._algorithm.env_runner_group
-        positions = group.get_state()
+        positions, anew = group.get_state(), self._to_make_anew(wanted)
+        made = frozenset(anew | ({*wanted.ids} - {*self.now.ids}))
 
         def undo() -> None:
             self._to_come = None
             put_back()
             group.set_state(positions)
 
-        self._take(wanted, lambda: None)
+        self._take(wanted, lambda: None, anew=anew)
         self._to_come, self._functions_before = to_come, before
-        return Adopted(self.complete, undo)
+        return Adopted(self.complete, undo, made)
+
+    def _to_make_anew(self, wanted: RunModules) -> set[ModuleId]:
+        """The modules that are others under the same id: removed and added again, here or there.
+
+        What the settings say of one that always was there is compared with what was saved, later.
+        """
+        now = self.now
+        of_settings = {*self.first.ids} - {*now.updates_of_removed} - {*wanted.updates_of_removed}
+        return {
+            id_
+            for id_ in ({*now.ids} & {*wanted.ids}) - of_settings
+            if not are_same_specs(now.table.specs[id_], wanted.table.specs[id_])
+            or now.settings.get(id_) != wanted.settings.get(id_)
+        }
 
     def complete(self) -> None:
         """Adds the modules that only the settings name, when those of a state were restored.
@@ -791,20 +748,24 @@ class ModuleChanges:
         return replace(modules, trained=tuple(sorted(others | learn)))
 
     def _from_state(self, state: State, *, asks_functions: bool = True) -> RunModules:
-        specs, now = {}, self.now
-        known = {**self.first.table.specs, **now.table.specs}
+        specs, now, removed = {}, self.now, state["updates_of_removed"]
+        first = self.first.table.specs
         for id_, module in state["modules"].items():
-            if module["spec"] is None and id_ not in known:
+            known = [of[id_] for of in (now.table.specs, first) if id_ in of]
+            if module["spec"] is None and not known:
                 raise ConfigError(
                     f"module {id_!r} has spaces or settings that are no plain data. Name it in "
                     "multi_agent(policies=…)."
                 )
             # The script's own, where it is the same: it may hold code.
-            is_same = id_ in known and (
-                module["spec"] is None or encode(module["spec"]) == encode(spec_record(known[id_]))
-            )
-            specs[id_] = known[id_] if is_same else spec_from_record(module["spec"])
+            same = [
+                spec
+                for spec in known
+                if module["spec"] is None or encode(module["spec"]) == encode(spec_record(spec))
+            ]
+            specs[id_] = same[0] if same else self._other_spec(id_, module["spec"], removed)
         settings = {id_: one["settings"] for id_, one in state["modules"].items()}
+        settings |= {id_: own for id_, own in self.first.settings.items() if id_ not in removed}
         functions = (now.table.mapping, now.evaluation_mapping)
         mapping, evaluation_mapping = (
             mapping_from_record(state[name], code=function if asks_functions else _is_not_asked)
@@ -816,51 +777,69 @@ class ModuleChanges:
             table,
             evaluation_mapping,
             now.trained if state["trained"] == _FUNCTION else trained,
-            {id_: own for id_, own in {**settings, **self.first.settings}.items() if own},
-            state["updates_of_removed"],
+            {id_: own for id_, own in settings.items() if own},
+            removed,
         )
+
+    def _other_spec(
+        self, module_id: ModuleId, record: State, removed: Collection[ModuleId]
+    ) -> RLModuleSpec:
+        """The spec of a module whose record in a state says what no spec of now does.
+
+        What the network computes follows from the settings of now, if the run had the module from
+        its settings; with one module it is so, too.
+        """
+        saved = spec_from_record(record)
+        if not self._is_of_settings(module_id, removed):
+            return saved
+        own = self.first.table.specs[module_id]
+        classes = [one.module_class or ActorCriticModule for one in (saved, own)]
+        if classes[0] is not classes[1]:
+            raise ConfigError(
+                f"module {module_id!r} is a {classes[0].__name__} there, and a "
+                f"{classes[1].__name__} here. Build the algorithm with the settings of the run "
+                "that was saved."
+            )
+        for what in ("observation_space", "action_space"):
+            one, other = getattr(saved, what), getattr(own, what)
+            if None not in (one, other) and one != other:
+                raise ConfigError(
+                    f"module {module_id!r} has the {what} {one} there, and {other} here. Build the "
+                    "algorithm with the env of the run that was saved."
+                )
+        return own
+
+    def _is_of_now(self, state: State) -> bool:
+        """Whether a state is of the modules of now.
+
+        Where it has functions, those of now will do, and so will networks of the settings.
+        """
+        left_out = {"fingerprints"}
+        left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
+        left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
+        one, other = (
+            {name: value for name, value in whole.items() if name not in left_out}
+            for whole in (state, self.get_state())
+        )
+        return encode(self._without_networks_of_settings(one)) == encode(
+            self._without_networks_of_settings(other)
+        )
+
+    def _without_networks_of_settings(self, state: State) -> State:
+        removed = state["updates_of_removed"]
+        modules = {
+            id_: {**one, "spec": {**one["spec"], "model_config": None}}
+            if one["spec"] is not None and self._is_of_settings(id_, removed)
+            else one
+            for id_, one in state["modules"].items()
+        }
+        return {**state, "modules": modules}
 
 
 def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
     """Stands for a mapping as long as it cannot be asked."""
     del agent_id, episode
     raise LookupError("not all modules are there yet")
-
-
-def _digest_of_code(function: Any) -> str:
-    """Of what a function does, as far as its code says; empty if there is none to see.
-
-    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
-    """
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
-        return ""
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
-
-
-def _code_parts(code: CodeType) -> tuple[Any, ...]:
-    constants = [
-        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
-        for one in code.co_consts
-    ]
-    return code.co_code, code.co_names, constants
-
-
-def _sorted_repr(value: Any) -> str:
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-
-
-def _are_same(state: State, now: State) -> bool:
-    """Whether a state is of the modules of now; where it has functions, those of now will do."""
-    left_out = {"fingerprints"}
-    left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
-    left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
-    one, other = (
-        {name: value for name, value in whole.items() if name not in left_out}
-        for whole in (state, now)
-    )
-    return encode(one) == encode(other)
 
 
 def _check_travels(mapping: Any) -> None:

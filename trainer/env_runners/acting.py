@@ -17,6 +17,7 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import add_output
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS, VF_PREDS
 from trainer.episodes.nested import copied
+from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
@@ -591,24 +592,60 @@ class ActionSource:
         spread = {name: _in_rows(column, rows, count) for name, column in given.items()}
         return _in_rows(actions, rows, count), spread
 
-    def logp(self, inputs: Array, actions: Any) -> Array:
-        """The log-likelihoods of actions of the request at work, [B].
+    @property
+    def newest_request(self) -> ActingRequest | None:
+        """How it acted last, if log-likelihoods follow from that when they are added; else None."""
+        if self.exploring is None or self.exploring.gives_logp:
+            return None
+        return ActingRequest(self._timestep, self._explore)
+
+    def logp(self, inputs: Array, actions: Any, request: ActingRequest | None = None) -> Array:
+        """The log-likelihoods of actions, [B].
 
         Args:
             inputs: the distribution inputs that they came from, [B, K].
             actions: as the module gives them, [B, …].
+            request: in which they were chosen; None is the one at work.
         """
         if self.exploring is None:
             return self.acting.distribution.logp(inputs, actions)
-        return self.exploring.logp(inputs, actions, timestep=self._timestep, explore=self._explore)
+        timestep, explore = request or (self._timestep, self._explore)
+        return self.exploring.logp(inputs, actions, timestep=timestep, explore=explore)
+
+    def logp_in(self, chunk: SingleAgentEpisode, inputs: Array, actions: Any) -> Array:
+        """The log-likelihoods of the newest actions of a chunk, [B], look-back included or not.
+
+        An action that waited for an observation while the chunk before was cut was chosen in the
+        request that it says.
+
+        Args:
+            chunk: which has played in the request at work.
+            inputs: the distribution inputs, [B, K].
+            actions: as the module gives them, [B, …].
+        """
+        carried = chunk.carried_request
+        if carried is None:
+            return self.logp(inputs, actions)
+        before = len(inputs) - len(chunk) + 1  # with the one that was carried over
+        parts = [
+            self.logp(inputs[rows], nested.take(actions, rows), request)
+            for rows, request in ((slice(before), carried), (slice(before, None), None))
+            if len(inputs[rows])
+        ]
+        return np.concatenate(parts)
 
     def add_logp(self, episodes: Sequence[SingleAgentEpisode]) -> None:
         """Adds the log-likelihoods of the episodes' actions as an extra output of all their steps.
 
         Done once per request, within which neither timestep nor strategy change: for all steps
-        together it costs little more than for a single one.
+        together it costs little more than for a single one. Actions that are older say so.
         """
-        add_output(episodes, ACTION_LOGP, source=ACTION_DIST_INPUTS, compute=self.logp)
+        names = {"name": ACTION_LOGP, "source": ACTION_DIST_INPUTS}
+        carried = [episode for episode in episodes if episode.carried_request is not None]
+        for episode in carried:
+            add_output([episode], compute=partial(self.logp_in, episode), **names)
+        whole = [episode for episode in episodes if episode.carried_request is None]
+        add_output(whole, compute=self.logp, **names)
 
     def draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
         """Actions drawn uniformly from the action space, without the module."""

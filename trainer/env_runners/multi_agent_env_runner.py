@@ -31,6 +31,7 @@ from trainer.modules import (
     RLModuleSpec,
     module_position,
 )
+from trainer.modules.module_table import are_same_specs
 from trainer.seeding import weights_rng
 from trainer.types import ModuleId
 
@@ -66,6 +67,7 @@ class MultiAgentEnvRunner(EnvRunner):
             EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
         """
         self._first_env = first_env
+        self._specs: ByModule[RLModuleSpec]
         super().__init__(spec, **rest)
 
     def _make_parts(self, *, is_recreated: bool) -> None:
@@ -103,7 +105,7 @@ class MultiAgentEnvRunner(EnvRunner):
 
     def _make_modules(self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]) -> None:
         """Makes a table's modules, but those that are known, and what says whom they act for."""
-        spec = self.spec
+        spec, before = self.spec, self._specs if known else {}
         self.mapping = mapping = policy_mapping(
             table, self.agents, root_seed=spec.root_seed, role=spec.role
         )
@@ -113,7 +115,7 @@ class MultiAgentEnvRunner(EnvRunner):
         self._specs = completed.map(lambda one: replace(one, inference_only=inference_only))
         modules = {
             id_: known[id_]
-            if id_ in known
+            if id_ in known and are_same_specs(one, before[id_])
             else one.build(weights_rng(spec.root_seed, of=module_position(id_)))
             for id_, one in self._specs.items()
         }

@@ -637,6 +637,14 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_module_steps.clear()
         self.agent_counts.clear()
 
+    def _hand_out(self, samples: list[list[Any]]) -> list[Any]:
+        """See `EpisodePlayer`: actions that wait for an observation say how they were chosen."""
+        requests = {id_: source.newest_request for id_, source in self.actions.sources.items()}
+        for slot in self.slots:
+            if slot.episode is not None:
+                slot.episode.note_requests(requests)
+        return super()._hand_out(samples)
+
     def chunks_of(self, episode: Any) -> Sequence[Any]:
         """See `EpisodePlayer`: those of its agents."""
         return chunks_of([episode])

@@ -107,7 +107,7 @@ class JointTrajectories:
             is_random = isinstance(module, RandomRLModule)
             part = ModuleTrajectories(
                 module,
-                logp=self._sources()[module_id].logp,
+                logp=self._sources()[module_id].logp_in,
                 postprocessing=None if is_random else self._runner.spec.postprocessing,
             )
             if self._normalization is not None and module_id in self._normalization:

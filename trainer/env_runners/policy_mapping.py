@@ -32,6 +32,9 @@ from trainer.types import AgentId, ModuleId
 
 _LOGGER = logging.getLogger(__name__)
 
+_GIVEN: Final = ("episode", "worker", "env_runner", "rng")
+"""What a function is given by name, besides the agent."""
+
 _NUM_PROBES: Final = 16
 """Episodes that a function is asked about before any is played."""
 
@@ -98,7 +101,13 @@ class PolicyMapping:
         if isinstance(self._given, Mapping):
             self._probes = [self._answers(None)]
         else:
+            if not callable(self._given):
+                raise ConfigError(
+                    f"policy_mapping_fn={self._given!r:.80} is neither a function nor a dict. Give "
+                    f"{{agent: module id}} of {listed(self.agents)}, or f(agent_id, episode, **_)."
+                )
             self._names, self._is_joint = _named_parameters(self._given)
+            _refuse_parameters(self._given, self._names, is_joint=self._is_joint)
             _refuse_hash(self._given)
             self._probe()
 
@@ -280,7 +289,7 @@ def _made(given: Any) -> Any:
 
 def _named_parameters(function: Any) -> tuple[frozenset[str], bool]:
     """The arguments that a function takes by name, but for the agent; whether it takes no agent."""
-    known = frozenset({"episode", "worker", "env_runner", "rng"})
+    known = frozenset(_GIVEN)
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # of C code: it takes what it is given
@@ -290,6 +299,26 @@ def _named_parameters(function: Any) -> tuple[frozenset[str], bool]:
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
         return known, is_joint
     return known & names, is_joint
+
+
+def _refuse_parameters(function: Any, names: frozenset[str], *, is_joint: bool) -> None:
+    """A function that cannot be called with what it is given is no function of an agent."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of C code
+        return
+    try:
+        signature.bind(*(() if is_joint else ("agent_id",)), **dict.fromkeys(names))
+    except TypeError as error:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        unknown = [one for one in signature.parameters if one not in (*_GIVEN, "agent_id")]
+        near = did_you_mean(unknown[0], _GIVEN, IN_BRACKETS) if unknown else ""
+        raise ConfigError(
+            f"policy_mapping_fn is {name}{signature}, which cannot be called as "
+            f"f(agent_id, episode=…): {error}{near}. The agent's id comes first; the rest is given "
+            f"by name, as far as it is named: {', '.join(_GIVEN)}. Write "
+            "f(agent_id, episode, **kwargs)."
+        ) from error
 
 
 def _refuse_hash(function: Any) -> None:

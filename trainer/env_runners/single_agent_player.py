@@ -54,7 +54,7 @@ class SingleAgentPlayer(EpisodePlayer):
         )
 
     def _make_trajectories(self) -> TrajectoryEvent | None:
-        return TrajectoryEvent.of(self._runner, logp=self.actions.logp)
+        return TrajectoryEvent.of(self._runner, logp=self.actions.logp_in)
 
     @property
     def to_env(self) -> Callable[[Any], Any]:

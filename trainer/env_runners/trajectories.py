@@ -113,14 +113,14 @@ class ObservationCodes:
 def trajectory_columns(
     episode: SingleAgentEpisode,
     *,
-    logp: Callable[[Array, Array], Array],
+    logp: Callable[[SingleAgentEpisode, Array, Any], Array],
     codes: ObservationCodes | None = None,
 ) -> SampleBatch:
     """The steps of a chunk as columns with T rows each, in memory of their own.
 
     Args:
         episode: the running chunk, or one that has just ended; at least one step.
-        logp: log-likelihood of actions, from distribution inputs and actions.
+        logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
         codes: of the observations, if they are to be shown as such.
     """
     steps = len(episode)
@@ -148,7 +148,7 @@ def trajectory_columns(
         batch[name] = nested.batch_copy(items, name=name)
     if ACTION_DIST_INPUTS in batch:
         if ACTION_LOGP not in batch:  # exploration strategies bring their own
-            batch[ACTION_LOGP] = logp(batch[ACTION_DIST_INPUTS], batch[ACTIONS])
+            batch[ACTION_LOGP] = logp(episode, batch[ACTION_DIST_INPUTS], batch[ACTIONS])
         batch[ACTION_PROB] = np.exp(batch[ACTION_LOGP])
     for name in FIXED & batch.keys():
         batch[name] = read_only(batch[name])
@@ -382,14 +382,14 @@ class ModuleTrajectories:
         self,
         module: RLModule,
         *,
-        logp: Callable[[Array, Any], Array],
+        logp: Callable[[SingleAgentEpisode, Array, Any], Array],
         postprocessing: TrajectoryPostprocessing | None,
     ) -> None:
         """Looks at the module's spaces.
 
         Args:
             module: which acted.
-            logp: log-likelihoods of actions, from distribution inputs and actions.
+            logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
             postprocessing: what the algorithm adds; None for nothing.
         """
         self._module = module
@@ -451,13 +451,13 @@ class TrajectoryEvent:
 
     @classmethod
     def of(
-        cls, runner: RunnerParts, *, logp: Callable[[Array, Any], Array]
+        cls, runner: RunnerParts, *, logp: Callable[[SingleAgentEpisode, Array, Any], Array]
     ) -> TrajectoryEvent | None:
         """None without a listener, or the runner plays for evaluation.
 
         Args:
             runner: whose chunks to show.
-            logp: log-likelihoods of actions, from distribution inputs and actions.
+            logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
         """
         emit = trajectory_emitter(runner)
         return None if emit is None else cls(runner, emit, logp)
@@ -466,7 +466,7 @@ class TrajectoryEvent:
         self,
         runner: RunnerParts,
         emit: Callable[..., None],
-        logp: Callable[[Array, Any], Array],
+        logp: Callable[[SingleAgentEpisode, Array, Any], Array],
     ) -> None:
         self._runner = runner
         self._emit = emit

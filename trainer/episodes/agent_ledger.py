@@ -26,7 +26,7 @@ from trainer.agent_ids import (
     why_no_agent_id,
 )
 from trainer.episodes.episode_columns import Change, is_number, joined_changes
-from trainer.episodes.single_agent_episode import SingleAgentEpisode
+from trainer.episodes.single_agent_episode import ActingRequest, SingleAgentEpisode
 from trainer.errors import EnvContractError, EpisodeError
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.types import AgentId, ModuleId
@@ -66,12 +66,15 @@ class OpenRow:
         action: as the module emitted it.
         parts: exact partials of what it earned since.
         outputs: the extra outputs of its module, {name: item}.
+        request: in which it acted, if that is over and the log-likelihood of the action follows
+            from it.
     """
 
     env_t: int
     action: Any
     parts: list[float]
     outputs: Mapping[str, Any]
+    request: ActingRequest | None = None
 
     @property
     def reward(self) -> float:
@@ -80,7 +83,7 @@ class OpenRow:
 
     def copied(self) -> OpenRow:
         """A row of its own for the chunk that goes on."""
-        return OpenRow(self.env_t, self.action, list(self.parts), self.outputs)
+        return OpenRow(self.env_t, self.action, list(self.parts), self.outputs, self.request)
 
 
 class AgentLine:
@@ -653,6 +656,8 @@ class AgentLedger:
         seen = step.observations[agent] if is_whole else line.episode.get_observations(-1)
         line.open = None
         line.add_row(self.env_t, seen, row.action, reward, told.pop(agent, None), row.outputs)
+        if row.request is not None:
+            line.episode.carried_request = row.request
         self._end_agent(agent, line, terminated, truncated)
         self.num_truncations_without_observation += truncated and not (is_whole or terminated)
 

@@ -34,7 +34,7 @@ from trainer.episodes.episode_state import (
     shared_state,
 )
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer
-from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
+from trainer.episodes.single_agent_episode import ActingRequest, SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.metrics.statistic import rounded_sum
 from trainer.types import AgentId, Array, ModuleId, State
@@ -324,6 +324,16 @@ class MultiAgentEpisode(Episode):
         ends = self._ledger.ends
         appeared = canonical_order(self._ledger.appeared)
         return {agent: agent in ends and bool(ends[agent][field]) for agent in appeared}
+
+    def note_requests(self, requests: Mapping[ModuleId, ActingRequest | None]) -> None:
+        """Notes in which request the actions that wait for an observation were chosen.
+
+        Args:
+            requests: by module: the one at work; None if nothing follows from it.
+        """
+        for agent, line in self._ledger.lines.items():
+            if line.open is not None and line.open.request is None:
+                line.open.request = requests.get(self._ledger.modules.get(agent, ""))
 
     # Modules.
 

@@ -7,7 +7,7 @@ are not part of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from trainer.episodes.episode_state import (
     copied_containers,
     take_state,
 )
-from trainer.episodes.single_agent_episode import SingleAgentEpisode, Stopwatch
+from trainer.episodes.single_agent_episode import ActingRequest, SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import AgentId, ModuleId, State
 
@@ -45,7 +45,8 @@ _COUNTS: Final = (
 )
 
 _OPEN_ROW: Final = shapes.fields(
-    {"env_t": _STEP, "action": shapes.anything, "parts": _PARTS, "outputs": shapes.of_type(dict)}
+    {"env_t": _STEP, "action": shapes.anything, "parts": _PARTS, "outputs": shapes.of_type(dict)},
+    optional={"request": shapes.fields({"timestep": shapes.count, "explore": shapes.FLAG})},
 )
 _LINE: Final = shapes.fields(
     {"clock": _CLOCK, "episode": EPISODE_STATE, "open": shapes.one_of(_OPEN_ROW, shapes.NOTHING)}
@@ -127,6 +128,7 @@ def _line_state(line: AgentLine, episode_state: Callable[[SingleAgentEpisode], S
             "action": copied_containers(row.action),
             "parts": list(row.parts),
             "outputs": copied_containers(dict(row.outputs)),
+            **({} if row.request is None else {"request": row.request._asdict()}),
         }
     return {
         "clock": np.array(line.clock, np.int64),
@@ -146,6 +148,24 @@ def _from_pairs(pairs: list[dict[str, Any]]) -> dict[AgentId, Any]:
 def modules_in_state(state: State) -> set[ModuleId]:
     """The modules that act in an episode of several agents, of which this is the state."""
     return {pair["value"] for pair in state["modules"]}
+
+
+def why_not_of_agents(state: State, agents: Collection[AgentId]) -> str | None:
+    """What of a state that was checked names other agents, or an agent without a module.
+
+    Args:
+        state: of an episode of a run, where each agent that appeared has its module.
+        agents: all possible ones.
+    """
+    for name in ("modules", "episode_ids", "lines", "ends", "appeared", *_ACCOUNTS):
+        for index, pair in enumerate(state[name]):
+            if pair["agent"] not in agents:
+                return f"[{name!r}][{index}] is of agent {pair['agent']!r}, who is not in the env"
+    mapped = {pair["agent"] for pair in state["modules"]}
+    for pair in state["lines"]:
+        if pair["agent"] not in mapped:
+            return f"['modules'] lacks the module of agent {pair['agent']!r}, who plays"
+    return None
 
 
 def check_state(state: Any) -> None:
@@ -232,6 +252,7 @@ def ledger_from_state(
                 copied_containers(row["action"]),
                 list(row["parts"]),
                 copied_containers(row["outputs"]),
+                ActingRequest(**row["request"]) if "request" in row else None,
             )
         ledger.lines[agent] = AgentLine(episode, line["clock"].tolist(), row)
     ledger.ends = {agent: AgentEnd(**end) for agent, end in _from_pairs(state["ends"]).items()}

@@ -9,7 +9,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_columns import (
@@ -94,6 +94,18 @@ def _spread(adders: list[Callable[[Any], None]]) -> Callable[[Any], None]:
     return add
 
 
+class ActingRequest(NamedTuple):
+    """What a request to act says that the log-likelihoods of its actions follow from.
+
+    Attributes:
+        timestep: where schedules of exploration stood, env steps.
+        explore: whether actions were explored.
+    """
+
+    timestep: int
+    explore: bool
+
+
 # ---- single agent episode
 #
 # The record of one agent's episode, or of one chunk of it. Reading and overwriting data is in
@@ -125,7 +137,11 @@ class SingleAgentEpisode(EpisodeColumns, Episode):
         agent_id: who plays; None means the single agent.
         module_id: who acts for the agent; None means the only module.
         multi_agent_episode_id: the episode of all agents that this one is part of, or None.
+        carried_request: the request in which the chunk's first action was chosen, if that waited
+            for an observation while the chunk before was cut; for the runner, no part of the state.
     """
+
+    carried_request: ActingRequest | None = None
 
     def __init__(
         self,

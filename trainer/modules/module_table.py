@@ -7,8 +7,11 @@ anew is made from it. There is no second way to add a module to a runner.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from types import CodeType
 from typing import Any, Final
 
 from checkpoints import StateError, encode
@@ -214,6 +217,16 @@ def spec_record(spec: RLModuleSpec) -> State | None:
     return record
 
 
+def are_same_specs(one: RLModuleSpec, other: RLModuleSpec) -> bool:
+    """Whether two specs make the same network, as far as their plain data say."""
+    if one is other:
+        return True
+    mine, theirs = spec_record(one), spec_record(other)
+    if mine is None or theirs is None:
+        return mine is theirs and one.module_class is other.module_class
+    return encode(mine) == encode(theirs)
+
+
 def _record_of_space(space: Any) -> State | None:
     return None if space is None else space_record(space)
 
@@ -344,3 +357,27 @@ def _spec_of(module_id: ModuleId, record: State | None, now: ModuleTable) -> RLM
         f"Module {module_id!r} has spaces or settings that are no plain data. Name it in "
         "multi_agent(policies=…)."
     )
+
+
+def digest_of_code(function: Any) -> str:
+    """Of what a function does, as far as its code says; empty if there is none to see.
+
+    Functions compiled by two versions of Python cannot be compared, so the version is a part of it.
+    """
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return ""
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"{version}-{hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest()[:16]}"
+
+
+def _code_parts(code: CodeType) -> tuple[Any, ...]:
+    constants = [
+        _code_parts(one) if isinstance(one, CodeType) else _sorted_repr(one)
+        for one in code.co_consts
+    ]
+    return code.co_code, code.co_names, constants
+
+
+def _sorted_repr(value: Any) -> str:
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)

@@ -26,6 +26,7 @@ from trainer.modules.rl_module import RLModule
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 
+_LEARNER: Final = "learner"
 _RL_MODULE: Final = "rl_module"
 _Self = TypeVar("_Self", bound="MultiRLModule")
 
@@ -147,7 +148,7 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         """All modules of a checkpoint, made and restored.
 
         Args:
-            path: what `save_to_path()` gave, or `<checkpoint of an algorithm>/learner`.
+            path: what `save_to_path()` gave, or the checkpoint of an algorithm, or its `learner`.
             filesystem: must be None.
             kwargs: arguments of every module, instead of the saved ones: `inference_only=True`.
 
@@ -162,6 +163,8 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
             for name in read_manifest(checkpoint).components
             if name.startswith(prefix)
         ]
+        if any(parts[0] == _LEARNER and len(parts) > 1 for parts in names):  # a whole algorithm
+            return cls.from_checkpoint(Path(path) / _LEARNER, filesystem, **kwargs)
         # In an algorithm's checkpoint, beside each module there is its optimiser.
         own_folders = {parts[0] for parts in names if parts[1:] == [_RL_MODULE]}
         if [_RL_MODULE] in names:  # of a run with one module
@@ -190,9 +193,8 @@ def _restored(path: Path, filesystem: object, kwargs: Mapping[str, Any]) -> RLMo
 def _of_the_algorithm(verb: str, module_id: object) -> ModuleError:
     return ModuleError(
         f"{verb}_module({module_id!r:.80}) was called on a MultiRLModule, which is one of several "
-        "copies in different processes; a change here would be lost with the next weights. Modules "
-        "can't be changed during a run: name all of them in `multi_agent(policies=...)`, and load "
-        "weights that exist already with `MultiRLModuleSpec(load_state_path=...)`."
+        "copies in different processes; a change here would be lost with the next weights. Call "
+        f"`algo.{verb}_module({module_id!r:.80}, ...)`, which changes all of them."
     )
 
 

@@ -406,7 +406,12 @@ def minibatch_fits_batch(config: PPOConfig) -> Iterator[Problem]:
 
 
 def cut_episodes_have_value_targets(config: PPOConfig) -> Iterator[Problem]:
-    """Episodes are cut only when the last value estimate stands in for what is cut off."""
+    """Episodes are cut only when the last value estimate stands in for what is cut off.
+
+    Evaluation may cut them: nothing is learnt from its episodes.
+    """
+    if config.in_evaluation:
+        return
     if config.batch_mode == "truncate_episodes" and not config.use_gae:
         yield Problem(
             assignment("use_gae", False),
