@@ -198,7 +198,7 @@ def several(of: Check | None = None) -> Check:
     return Check("a list" if of is None else f"a list of {of.expected}", accepts)
 
 
-def numeric(expected: str = "an array of numbers") -> Check:
+def numeric() -> Check:
     """What NumPy makes an array of numbers or booleans of."""
 
     def accepts(value: Any) -> bool:
@@ -209,7 +209,7 @@ def numeric(expected: str = "an array of numbers") -> Check:
         except (ValueError, TypeError, RecursionError, OverflowError):
             return False
 
-    return Check(expected, accepts)
+    return Check("an array of numbers", accepts)
 
 
 def optional(check: Check) -> Check:

@@ -89,7 +89,7 @@ class Critics:
         self.parameters = parameters
         self.of_all_actions = of_all_actions
         self.side_by_side = SideBySide()
-        self._obs_size, self._num_actions = obs_size, num_actions
+        self._obs_size = obs_size
         self._num_inputs = obs_size if of_all_actions else obs_size + num_actions
         self.networks = [
             mlp_class(parameters, gradients, name=name, layers=layers) for name in self.names

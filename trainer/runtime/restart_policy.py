@@ -79,14 +79,12 @@ class Attempts:
         num_without_progress: failures since the last progress.
         num_idle: those of them that the worker is to blame for.
         num_stalled: those of these that were stalls.
-        has_ever_progressed: some attempt made progress.
     """
 
     num_failures: int = 0
     num_without_progress: int = 0
     num_idle: int = 0
     num_stalled: int = 0
-    has_ever_progressed: bool = False
     _places: list[_Place] = field(default_factory=list)
     _furthest_of_others: _Place | None = None
 
@@ -100,7 +98,6 @@ class Attempts:
             self._places.append(place)
         if attempt.num_steps >= STEPS_OF_PROGRESS and not comes_again:
             self.num_without_progress = self.num_idle = self.num_stalled = 0
-            self.has_ever_progressed = True
             return True
         self.num_without_progress += 1
         if not attempt.was_killed or comes_again:
