@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
@@ -36,6 +35,7 @@ from callbacks.spec import (
 )
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, require_keys
+from checkpoints.data_classes import dataclass
 from checkpoints.moved_names import current_class
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 

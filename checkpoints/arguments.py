@@ -20,7 +20,6 @@ import os
 import reprlib
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import (
     Annotated,
     Any,
@@ -34,6 +33,8 @@ from typing import (
 )
 
 import numpy as np
+
+from checkpoints.data_classes import dataclass
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)

@@ -9,7 +9,6 @@ who can replace the file can replace the manifest.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import platform
 import sys
@@ -22,6 +21,7 @@ from typing import Any, Final
 import cloudpickle
 
 from checkpoints.arguments import checked_arguments
+from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
@@ -52,7 +52,7 @@ SAVED_AT: Final = "saved_at"
 """The key of the manifest's metadata; only checkpoints with code have it."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Move:
     """From where a checkpoint was saved to where it is now; both are its own directory."""
 

@@ -48,6 +48,7 @@ from checkpoints.array_format import (
     copied,
     new_array,
 )
+from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, StateError
 from checkpoints.file_system import ANY, CHANGED, FEW, StreamedHash, opened_regular_file, refused
 from checkpoints.manifest import FileEntry
@@ -645,7 +646,7 @@ def encode(value: Any, *, name: str = "state") -> bytes:
     return b"".join(encode_split(value, name=name).parts)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class EncodedState:
     """A state as it is written, showing the memory of its arrays: write it before they change.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
@@ -12,6 +11,7 @@ from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
+from checkpoints.data_classes import dataclass
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
 from checkpoints.reader import read_checkpoint, verify
@@ -21,7 +21,7 @@ _MAX_TEXT: Final = 60
 _MAX_PRINTED_BITS: Final = 1024
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Difference:
     """One place at which two states differ.
 
@@ -37,7 +37,7 @@ class Difference:
     max_abs: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ComponentDifference:
     """How one component differs.
 
@@ -53,7 +53,7 @@ class ComponentDifference:
     differences: tuple[Difference, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CheckpointDifference:
     """How two checkpoints differ.
 

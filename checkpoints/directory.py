@@ -34,7 +34,6 @@ afterwards; a crash before that leaves it in O, and the next save brings it back
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import logging
 import os
@@ -44,6 +43,7 @@ from typing import Any, Final, Literal
 
 from checkpoints.arguments import checked_arguments
 from checkpoints.component_paths import is_payload_name
+from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -352,7 +352,7 @@ def _holds_our_manifest(target: Path) -> bool:
 _MAX_LOOKS: Final = 20
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Retention:
     """How many checkpoints stay. With neither number set, all do.
 

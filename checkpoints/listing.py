@@ -13,7 +13,6 @@ that a process works in from those that a dead process left.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import logging
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from checkpoints.arguments import checked_arguments
+from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -130,7 +130,7 @@ _NAME: Final = re.compile(
 _DAMAGED: Final = re.compile(r"[0-9]{6,}-damaged-[0-9]+")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Leftover:
     """A directory whose name says that it belongs to a save.
 
@@ -230,7 +230,7 @@ PathLike = str | os.PathLike[str]
 """What the package takes as a path."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FoundCheckpoint:
     """A complete checkpoint in a directory; can be passed wherever a path can.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import hashlib
 import json
@@ -18,6 +17,7 @@ import ormsgpack
 
 from checkpoints import component_paths
 from checkpoints.arguments import checked_arguments
+from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointNotFoundError,
@@ -128,7 +128,7 @@ def _name(migrate: Migration) -> str:
     return str(getattr(migrate, "__qualname__", None) or repr(migrate))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ComponentMigrations:
     """What a reader knows of the states that it reads.
 
@@ -193,7 +193,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_%-][A-Za-z0-9_.%-]*")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FileEntry:
     """One file of a checkpoint.
 
@@ -236,7 +236,7 @@ class FileEntry:
         return sum(entry.num_bytes for entry in self.files)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Manifest:
     """What is in a checkpoint, without its payload.
 

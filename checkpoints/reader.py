@@ -9,7 +9,6 @@ Which checkpoint is meant by the directory of a run: the newest that is whole.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from typing import Any, Final, TypeVar
 from checkpoints.arguments import checked_arguments
 from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
+from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
 from checkpoints.file_system import (
     opened_regular_file,
@@ -50,7 +50,7 @@ _Result = TypeVar("_Result")
 _MAX_ATTEMPTS: Final = 100
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CheckpointContents:
     """What was read from a checkpoint.
 
@@ -165,7 +165,7 @@ def read_checkpoint(
     return _steadily(path, read)
 
 
-@dataclasses.dataclass
+@dataclass
 class ArrayPlace:
     """Where in a state a large array stands, which has a file of its own.
 

@@ -18,6 +18,7 @@ from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
+from checkpoints.data_classes import dataclass
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
 from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, replacing
@@ -86,7 +87,7 @@ def write_checkpoint(
     return write_encoded(path, encoded, file_system=file_system)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class EncodedCheckpoint:
     """All that a checkpoint will hold, encoded; pieces of arrays may show the arrays' own memory.
 

@@ -11,10 +11,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from checkpoints.data_classes import dataclass
 from trainer.errors import ConfigError
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class OldName:
     """What an old name of a setting stands for.
 
@@ -37,7 +38,7 @@ class OldName:
     sets: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NotOffered:
     """A setting that this version accepts only with values that ask for nothing.
 
@@ -50,7 +51,7 @@ class NotOffered:
     allowed: Callable[[Any], bool] = lambda _: False
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class OldNames:
     """All tables; each is filled once and then only read.
 

@@ -8,7 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -24,6 +24,7 @@ from callbacks.spec import name_of
 from callbacks.views import EnvRunnerView, EpisodeView, MetricsLoggerView, VectorEnvView
 from checkpoints.arguments import checked_arguments
 from checkpoints.code import moved_path
+from checkpoints.data_classes import dataclass
 
 # ---- recording files
 #

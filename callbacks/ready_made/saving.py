@@ -30,6 +30,7 @@ from callbacks.ready_made.stopping import COUNTS, Mode, Unit
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import replacing
 
 # ---- saving callback
@@ -331,7 +332,7 @@ SCORES_FILE: Final = "best.json"
 _Entry = tuple[float, int]  # score and iteration
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Decision:
     """One iteration that is among the best.
 

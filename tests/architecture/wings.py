@@ -136,6 +136,7 @@ NEW_FILES_OF_WHAT_WAS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxy
         ),
         "one piece of code for what several files of 0.1.0 each did in their own way": (
             "checkpoints/arguments.py",
+            "checkpoints/data_classes.py",
             "checkpoints/nearest_names.py",
             "checkpoints/trees.py",
             "trainer/cli/named_code.py",

@@ -16,6 +16,7 @@ from trainer import PPOConfig, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.testing.processes import is_process_alive, wait_until
+from trainer.tune.journal_file import JournalFile
 
 
 def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:
@@ -424,9 +425,68 @@ def test_an_experiment_is_extended_by_later_criteria_and_more_samples(tmp_path: 
         tune_config=tune.TuneConfig(num_samples=2, in_process=True),
         run_config=tune.RunConfig(stop={"loss": 4}, verbose=0),
     )
-    assert losses(tuner.fit()) == [[1, 2, 3, 4], [1, 2, 3, 4]]
-    again = tune.Tuner.restore(tmp_path / "x", counting)
-    assert losses(again.fit()) == [[1, 2, 3, 4], [1, 2, 3, 4]]
+    assert tuner.get_results().is_exact
+    grid = tuner.fit()
+    assert losses(grid) == [[1, 2, 3, 4], [1, 2, 3, 4]]
+    assert grid.inexact_reasons == ()
+    again = tune.Tuner.restore(tmp_path / "x", counting).fit()
+    assert losses(again) == [[1, 2, 3, 4], [1, 2, 3, 4]]
+    assert again.inexact_reasons == ()
+
+
+def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+
+    def failing_once_per_trial(config: Any) -> None:
+        tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+        for step in range(2):
+            tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({}))
+        raise ValueError
+
+    settings = {
+        "failure_config": tune.FailureConfig(max_failures=2),
+        "checkpoint_config": tune.CheckpointConfig(num_to_keep=1),
+    }
+    tuning = {"order": "arrival", "seed_globals": False}
+    run(failing_once_per_trial, tmp_path, name="x", tuning=tuning, **settings)
+    assert len(tries.read_text()) == 3
+    grid = tune.Tuner.restore(
+        tmp_path / "x",
+        failing_once_per_trial,
+        tune_config=tune.TuneConfig(num_samples=2),
+        run_config=tune.RunConfig(log_to_file=True),
+    ).fit()
+    assert len(tries.read_text()) == 6
+    assert [result.num_failures for result in grid] == [3, 3]
+    assert [len(result.saved) for result in grid] == [1, 1]
+
+
+def test_new_criteria_may_look_at_what_the_journal_does_not_hold(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        found = tune.get_checkpoint()
+        for step in range(1 if found is None else found.data()["step"] + 1, 20):
+            checkpoint = tune.Checkpoint.from_data({"step": step})
+            tune.report(loss=step, plateau=min(step, 8), checkpoint=checkpoint)
+
+    run(train, tmp_path, name="x", stop={"loss": 6})
+    for stop, num_rows in (({"plateau": 8}, 8), (tune.stopper.TrialPlateauStopper("plateau"), 11)):
+        changed = tune.RunConfig(stop=stop, verbose=0)
+        grid = tune.Tuner.restore(tmp_path / "x", train, run_config=changed).fit()
+        assert [len(result.rows()) for result in grid] == [num_rows]
+        assert grid.inexact_reasons == ()
+
+
+def test_new_criteria_that_a_kill_kept_from_force_are_given_again(tmp_path: Path) -> None:
+    run(counting, tmp_path, name="x", stop={"loss": 2})
+    journal = JournalFile(tmp_path / "x" / "journal.jsonl")
+    journal.read()
+    journal.append([{"event": "criteria", "stop": [[["loss", ">=", 4]]]}])
+    journal.close()
+    assert losses(tune.Tuner.restore(tmp_path / "x", counting).get_results()) == [[1, 2]]
+    later = tune.RunConfig(stop={"loss": 4}, verbose=0)
+    grid = tune.Tuner.restore(tmp_path / "x", counting, run_config=later).fit()
+    assert losses(grid) == [[1, 2, 3, 4]]
+    assert grid.inexact_reasons == ()
 
 
 def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import select
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, ClassVar, Final
 
@@ -20,6 +19,7 @@ import cloudpickle
 
 from callbacks import PackingError
 from checkpoints.arguments import argument_error
+from checkpoints.data_classes import dataclass
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
 from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere
 from trainer.errors import (

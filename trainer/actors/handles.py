@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import IO, Any, ClassVar, Final, cast, overload
@@ -24,6 +23,7 @@ from callbacks import PackingError
 from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
 from checkpoints.arguments import checked_methods
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean, nearest
 from trainer.actors.connection import Answer, describe_end, link_to
 from trainer.actors.process import ActorBootstrap, run
@@ -383,7 +383,7 @@ _WITHOUT_EFFECT: Final = {"max_restarts": 0, "max_task_retries": 0, "max_concurr
 """Options that can have the one value that describes what actors here do."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Options:
     name: str | None = None
     namespace: str | None = None
@@ -514,7 +514,7 @@ class ActorClass:
         return f"<actor class {self.__module__}.{self.__qualname__}>"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Factory:
     actor_class: Any
     args: tuple[Any, ...]

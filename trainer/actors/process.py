@@ -23,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Final
@@ -31,6 +30,7 @@ from typing import Any, Final
 import cloudpickle
 
 from callbacks.packing import pack_object
+from checkpoints.data_classes import dataclass
 from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.process_start import ImportPath

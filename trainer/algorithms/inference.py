@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -11,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import shown
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig

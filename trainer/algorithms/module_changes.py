@@ -11,13 +11,14 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting

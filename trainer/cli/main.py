@@ -571,8 +571,13 @@ def _add_tune(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("--metric", help="path into the results, to compare trials by")
     parser.add_argument("--mode", choices=("min", "max"), help="whether it shall be small or large")
     _add_tuning_stop(parser)
-    parser.add_argument("--scheduler", help="asha, hyperband, median, pbt …; default: fifo")
-    parser.add_argument("--search", help="random or optuna; default: random")
+    parser.add_argument(
+        "--scheduler", type=tuning_commands.scheduler,
+        help="asha, hyperband, median, or pbt, which changes what --space names; default: fifo",
+    )  # fmt: skip
+    parser.add_argument(
+        "--search", type=tuning_commands.searcher, help="random or optuna; default: random"
+    )
     parser.add_argument("--concurrent", type=count, metavar="N", help="trials at the same time")
     parser.add_argument("--seed", type=count_or_zero, help="default: drawn and reported")
     parser.add_argument("--name", help="of the experiment (default: ALGO-TIME)")

@@ -27,6 +27,7 @@ from callbacks.ready_made.result_files import JSONLinesResults, row_of
 from callbacks.ready_made.stopping import StopCriteria
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointWriteError
+from checkpoints.data_classes import dataclass
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.errors import ConfigError, TrainerError
@@ -63,7 +64,7 @@ _DEFAULT_CHECKPOINT_EVERY: Final = 10
 _DEFAULT_KEEP: Final = 3
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """When a run ends, and how it saves.
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.stopping import StopCriteria
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.trees import same
 from checkpoints.writer import write_whole_file
@@ -64,7 +65,7 @@ _SHAPE: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """What a config file describes.
 

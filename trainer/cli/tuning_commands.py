@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
+from checkpoints.file_system import numbered_beside
+from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import named_leaves
+from trainer.algorithms.building import is_registered
 from trainer.cli.named_code import executed, imported
 from trainer.cli.output import tell, tell_json
 from trainer.errors import TuneError
@@ -18,12 +23,38 @@ from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import shown_value, table_text
 from trainer.tune.results import Result, ResultGrid
 from trainer.tune.rows import MISSING, value_at
+from trainer.tune.scheduling import TrialScheduler
+from trainer.tune.search_space import GridSearch
 from trainer.tune.stored_spec import domain_of_text
-from trainer.tune.tuner import Tuner, extended, read_header
+from trainer.tune.tuner import Tuner, extended, read_header, silence
 
 _FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
 _BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")
 _FILTER: Final = re.compile(r"^(?P<key>[^<>=!]+)(?P<sign><=|>=|==|!=|<|>)(?P<value>.+)$")
+_SCHEDULERS: Final[Mapping[str, str]] = {
+    "fifo": "fifo",
+    "asha": "asha",
+    "hyperband": "hyperband",
+    "median": "median_stopping_rule",
+    "pbt": "pbt",
+}
+_SEARCHERS: Final[Mapping[str, str]] = {"random": "random", "optuna": "optuna"}
+_OF_TUNER: Final = (
+    "env",
+    "space",
+    "num_samples",
+    "metric",
+    "mode",
+    "stop",
+    "scheduler",
+    "search",
+    "concurrent",
+    "seed",
+    "name",
+    "storage_path",
+)
+"""Arguments of `tune` that a tuner of a file has in it."""
+
 _SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": lambda a, b: a < b,
     ">": lambda a, b: a > b,
@@ -70,6 +101,33 @@ def bound(text: str) -> tuple[str, Any]:
         ) from error
 
 
+def scheduler(text: str) -> str:
+    """Reads the name of a scheduler.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none of that name.
+    """
+    return _known(text, _SCHEDULERS)
+
+
+def searcher(text: str) -> str:
+    """Reads the name of a searcher.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none of that name.
+    """
+    return _known(text, _SEARCHERS)
+
+
+def _known(text: str, names: Mapping[str, str]) -> str:
+    name = text.lower()
+    if name not in (*names, *names.values()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not one of {', '.join(names)}.{did_you_mean(text, names)}"
+        )
+    return names.get(name, name)
+
+
 # ---- commands
 
 
@@ -77,8 +135,10 @@ def tune(arguments: argparse.Namespace) -> int:
     """Begins an experiment; returns the exit code."""
     tuner = _tuner_of_file(arguments.trainable)
     if tuner is None:
-        tuner = _tuner_of_arguments(arguments)
-    return _run(tuner, arguments)
+        _refuse_existing(arguments)
+        return _run(_tuner_of_arguments(arguments), arguments, code=None)
+    _refuse_other_arguments(arguments)
+    return _run(tuner, arguments, code=arguments.trainable)
 
 
 def tune_resume(arguments: argparse.Namespace) -> int:
@@ -86,6 +146,8 @@ def tune_resume(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.path)
     given = None if arguments.trainable is None else _tuner_of_file(arguments.trainable)
     header = read_header(folder)
+    if given is None:
+        _refuse_unnamed_code(arguments.path, header)
     resume = {
         "resume_errored": arguments.errored == "resume",
         "restart_errored": arguments.errored == "restart",
@@ -104,13 +166,14 @@ def tune_resume(arguments: argparse.Namespace) -> int:
             tune_config=TuneConfig(**more) if more else None,
             run_config=RunConfig(stop=stop) if stop else None,
         )
-    return _run(tuner, arguments)
+    return _run(tuner, arguments, code=None if given is None else arguments.trainable)
 
 
 def trials(arguments: argparse.Namespace) -> int:
     """Shows the trials of an experiment; returns 0."""
     grid, header = _grid_at(arguments.path)
     rows = [_row_of(result) for result in grid]
+    _check_names(rows, arguments, header)
     for text in arguments.filters:
         rows = [row for row in rows if _passes(row, text)]
     if arguments.sort:
@@ -160,17 +223,21 @@ def best(arguments: argparse.Namespace) -> int:
 # ---- parts
 
 
-def _run(tuner: Tuner, arguments: argparse.Namespace) -> int:
+def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> int:
+    if arguments.json:
+        silence(tuner)
     grid = tuner.fit()
     if arguments.json:
         tell_json(jsonable(grid.rows()))
     else:
         tell(grid.table())
+        folder = shlex.quote(grid.experiment_path)
+        resume = folder if code is None else f"{folder} {shlex.quote(code)}"
         tell(
             f"\nResults: {grid.experiment_path}\nWhat to type next:\n"
-            f"  local-trainer best {grid.experiment_path}\n"
-            f"  local-trainer trials {grid.experiment_path}\n"
-            f"  local-trainer tune-resume {grid.experiment_path}"
+            f"  local-trainer best {folder}\n"
+            f"  local-trainer trials {folder}\n"
+            f"  local-trainer tune-resume {resume}"
         )
     return 1 if grid.num_errors else 0
 
@@ -194,17 +261,87 @@ def _tuner_of_file(text: str) -> Tuner | None:
     return made
 
 
+def _refuse_existing(arguments: argparse.Namespace) -> None:
+    if arguments.name is None:
+        return
+    folder = Path(arguments.storage_path).expanduser() / arguments.name
+    if Tuner.can_restore(folder):
+        raise TuneError(
+            f"{folder} holds an experiment already. Go on with it: local-trainer tune-resume "
+            f"{shlex.quote(str(folder))}. Or begin another one: "
+            f"--name {shlex.quote(numbered_beside(folder, '-', first=2).name)}."
+        )
+
+
+def _refuse_other_arguments(arguments: argparse.Namespace) -> None:
+    """A tuner of a file is complete; what stands beside it would have no effect."""
+    options = {"settings": "--set", **{name: f"--{name.replace('_', '-')}" for name in _OF_TUNER}}
+    given = [
+        option
+        for name, option in options.items()
+        if getattr(arguments, name) not in (None, [])
+        and (name != "storage_path" or arguments.storage_path != "runs")
+    ]
+    if given:
+        raise TuneError(
+            f"{arguments.trainable} is a whole tuner, and {', '.join(given)} would change nothing. "
+            "Write it in the file, or leave it out; tune-resume takes --num-samples and --stop "
+            "beside a file."
+        )
+
+
+def _refuse_unnamed_code(path: str, header: Mapping[str, Any]) -> None:
+    is_code = not is_registered(header["trainable"]) or header.get("plain_space") is None
+    if is_code:
+        what = header["trainable"] if header.get("plain_space") is not None else "a search space"
+        raise TuneError(
+            f"{path} was begun with code of yours ({what}), which is not in the experiment's "
+            f"folder. Name what made the tuner: local-trainer tune-resume {shlex.quote(path)} "
+            "FILE.py:NAME."
+        )
+
+
+def _scheduler_of(arguments: argparse.Namespace) -> TrialScheduler | None:
+    name = arguments.scheduler
+    if name is None:
+        return None
+    if name != "pbt":
+        return create_scheduler(name)
+    searched = {
+        key: domain.values if isinstance(domain, GridSearch) else domain
+        for key, domain in arguments.space
+    }
+    if not searched:
+        raise TuneError(
+            "--scheduler pbt changes settings while trials run, and none is searched. Name them: "
+            "--space 'lr=loguniform(1e-5, 1e-2)'."
+        )
+    return create_scheduler(name, hyperparam_mutations=searched)
+
+
 def _tuner_of_arguments(arguments: argparse.Namespace) -> Tuner:
     param_space = {**dict(arguments.settings), **dict(arguments.space)}
     if arguments.env is not None:
         param_space["env"] = arguments.env
-    scheduler, searcher = arguments.scheduler, arguments.search
+    judge = _scheduler_of(arguments)
+    searches = None if arguments.search is None else create_searcher(arguments.search)
+    compares = (judge is not None and judge.needs_metric) or arguments.search == "optuna"
+    if compares and None in (arguments.metric, arguments.mode):
+        by = (
+            f"--search {arguments.search}"
+            if judge is None
+            else f"--scheduler {arguments.scheduler}"
+        )
+        raise TuneError(
+            f"{by} compares trials. Say by what: --metric env_runners/episode_return_mean "
+            "--mode max."
+        )
     tune_config = TuneConfig(
         metric=arguments.metric,
         mode=arguments.mode,
         num_samples=arguments.num_samples or 1,
-        scheduler=None if scheduler is None else create_scheduler(scheduler),
-        search_alg=None if searcher is None else create_searcher(searcher),
+        scheduler=judge,
+        search_alg=searches,
         max_concurrent_trials=arguments.concurrent,
         seed=arguments.seed,
     )
@@ -262,12 +399,56 @@ def _sort_key(row: Mapping[str, Any], name: str, mode: str | None) -> tuple[bool
     return not is_number, -number if mode == "max" else number, row["number"]
 
 
-def _passes(row: Mapping[str, Any], text: str) -> bool:
+def _comparison(text: str) -> tuple[str, str, str]:
+    """A filter as key, sign, value.
+
+    Raises:
+        TuneError: it is no comparison.
+    """
     found = _FILTER.match(text)
     if found is None:
         raise TuneError(f"--filter {text!r}: expected such as 'lr<1e-3' or 'status==ERROR'.")
-    value, wanted = _value(row, found["key"].strip()), found["value"].strip()
+    key, sign, wanted = found["key"].strip(), found["sign"], found["value"].strip()
+    if sign not in ("==", "!="):
+        try:
+            float(wanted)
+        except ValueError as error:
+            raise TuneError(
+                f"--filter {text!r}: {wanted!r} is no number; expected such as 'lr<1e-3'."
+            ) from error
+    return key, sign, wanted
+
+
+def _passes(row: Mapping[str, Any], text: str) -> bool:
+    key, sign, wanted = _comparison(text)
+    value = _value(row, key)
     try:
-        return _SIGNS[found["sign"]](float(value), float(wanted))
+        return _SIGNS[sign](float(value), float(wanted))
     except (TypeError, ValueError):
-        return found["sign"] in ("==", "!=") and _SIGNS[found["sign"]](str(value), wanted)
+        return sign in ("==", "!=") and _SIGNS[sign](str(value), wanted)
+
+
+def _check_names(
+    rows: Sequence[Mapping[str, Any]], arguments: argparse.Namespace, header: Mapping[str, Any]
+) -> None:
+    """Raises if an option names what no trial has."""
+    asked = [("--sort", arguments.sort)] if arguments.sort else []
+    asked += [("--columns", name.strip()) for name in (arguments.columns or "").split(",") if name]
+    asked += [("--filter", _comparison(text)[0]) for text in arguments.filters]
+    for option, name in asked:
+        if name == header.get("metric") or any(_has(row, name) for row in rows):
+            continue
+        known = {
+            *("number", "status", "stop_reason"),
+            *(path for row in rows for path in row["params"]),
+            *(path for row in rows for path, _ in named_leaves(row["last_result"])),
+        }
+        raise TuneError(
+            f"{option} {name!r}: no trial has it, neither as a parameter nor in its last result."
+            f"{did_you_mean(name, known)} trials --json shows all that there is."
+        )
+
+
+def _has(row: Mapping[str, Any], name: str) -> bool:
+    is_of_trial = name in row["params"] or name in ("number", "status", "stop_reason")
+    return is_of_trial or value_at(row["last_result"], name) is not MISSING

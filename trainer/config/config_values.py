@@ -17,12 +17,12 @@ from collections.abc import (
     Mapping,
     ValuesView,
 )
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import CodeNotAllowedError
 from checkpoints.arguments import argument_error, require_keys
+from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.config.section_methods import SECTION_MARK
 from trainer.config.settings import (
@@ -736,7 +736,7 @@ _ENTRY: Final = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 _BLOCKS: Final = ("Args:", "Attributes:")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SettingDescription:
     """One row.
 

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import Check, number, shown
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from checkpoints.trees import mapped, same
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
@@ -129,7 +130,7 @@ class Holder(Protocol):
         """Replace the value of the setting `name`."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Setting(Generic[T]):
     """The declaration of one setting.
 
@@ -182,7 +183,7 @@ _MOST_PRINTED_BITS = 1024
 _LONGEST_VALUE_CHARS = 120
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Problem:
     """One thing that is wrong.
 
@@ -453,7 +454,7 @@ _NOT_OFFERED_SECTION = "it is one of RLlib's section methods and not offered her
 _NOT_OFFERED_SETTING = "it is one of RLlib's settings and not offered here."
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NameTable:
     """The names that one config class knows.
 
@@ -589,7 +590,7 @@ class NameTable:
         return f"{section}() takes {', '.join(self.sections[section])}."
 
 
-@dataclasses.dataclass
+@dataclass
 class Translation:
     """What a set of given names means, and what is wrong with it.
 

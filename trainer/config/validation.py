@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.config.sections import Sections
 from trainer.config.settings import Problem, Setting, assignment
@@ -28,7 +29,7 @@ from trainer.types import ToBeDrawn
 # What a rule about several settings is.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Rule:
     """One rule.
 

@@ -9,7 +9,6 @@ its place in the space. Nothing is scaled or normalised, unless the encoder is g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
@@ -18,6 +17,7 @@ from gymnasium import spaces
 
 from checkpoints import check_shape, like
 from checkpoints import state_shapes as shapes
+from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import dict_of, fields, number
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import with_rewards

@@ -13,7 +13,7 @@ import abc
 import contextlib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import gymnasium
@@ -22,6 +22,7 @@ from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.arguments import argument_error, checked_methods, integer, takes
 from checkpoints.components import naming_component
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
 from trainer.connectors import ConnectedLayer, ConnectorFactories

@@ -14,12 +14,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition

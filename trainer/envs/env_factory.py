@@ -10,7 +10,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any, Final, NoReturn
 
@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
 from checkpoints.arguments import checked_methods, instance, takes
+from checkpoints.data_classes import dataclass
 from checkpoints.moved_names import current_class
 from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
+from checkpoints.data_classes import dataclass
 from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import fields, number, of_type

@@ -7,13 +7,14 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
+from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean, nearest
 from checkpoints.trees import leaves
 from trainer.errors import MetricsError

@@ -11,7 +11,6 @@ others.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints.arguments import argument_error, mapping, numeric, require_keys, takes
+from checkpoints.data_classes import dataclass
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -203,7 +203,7 @@ def _module(names: Any) -> RLModule:
 # ---- keys of model configs
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ModelKey:
     """A key of RLlib's that no network here reads.
 

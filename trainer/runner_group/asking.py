@@ -12,12 +12,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import StateError, encode
+from checkpoints.data_classes import dataclass
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import RunnerReport, SlotPosition, Weights

@@ -8,10 +8,11 @@ import math
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
+from checkpoints.data_classes import dataclass
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     DOING,

@@ -14,13 +14,14 @@ import pickle
 import signal
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import BufferCallback, pack_object
+from checkpoints.data_classes import dataclass
 from trainer.errors import RemoteError, SerializationError
 
 _LOGGER = logging.getLogger(__name__)

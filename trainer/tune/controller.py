@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from checkpoints.arguments import shown
+from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.seeding import trial_seed
 from trainer.tune.events import (
@@ -208,12 +208,15 @@ class Controller:
             self._advance()
         return self._step()
 
-    def replay(self, entries: Iterable[Entry], rows: RowOf) -> Step:
+    def replay(self, entries: Iterable[Entry], rows: RowOf, *, has_new_stop: bool = False) -> Step:
         """Rebuilds the state of an experiment from its journal, and goes on from there.
 
         Args:
             entries: all of the journal, header left out.
-            rows: gives whole rows; asked only if `needs_whole_rows`.
+            rows: gives whole rows; asked if `needs_whole_rows`, and for rows that other stop
+                criteria decided on, because the journal has only what those looked at.
+            has_new_stop: the plan's stop criteria did not decide on any of this; an `AmendEntry`
+                that says so follows.
 
         Returns:
             Entries that a torn journal lacks; the actions of its last event once more, because
@@ -221,7 +224,7 @@ class Controller:
             every other trial that holds a lane. `unfinished_saves` tells which checkpoints are
             still to be made.
         """
-        for session in sessions_of(entries):
+        for session in sessions_of(entries, has_new_stop=has_new_stop):
             self._actions = []
             self._recorded.open(session)
             self._feed(session, rows)
@@ -552,8 +555,9 @@ class Controller:
 
     def _own_end(self, trial: Trial, event: Reported) -> list[DecideEntry]:
         """The end of the trial by what its row says, or by a criterion for single trials."""
-        reason = self._stop.stops_trial(trial.trial_id, event.row)
-        if self._recorded.has_other_criteria:
+        is_past = self._recorded.has_other_criteria
+        reason = self._stop.stops_trial(trial.trial_id, event.row, is_past=is_past)
+        if is_past:
             reason = self._recorded.criterion_reason(trial.number)
         if event.is_done:
             said = str(event.row.get("stop_reason") or "done")
@@ -564,6 +568,8 @@ class Controller:
 
     def _end_of_all(self) -> list[DecideEntry]:
         reason = self._stop.stops_all()
+        if self._recorded.has_other_criteria:
+            reason = self._recorded.end_of_all_reason()
         return [] if reason is None else [_stop_all(reason)]
 
     def _scheduler_verdicts(self, trial: Trial, row: Row) -> Sequence[Verdict]:
@@ -838,7 +844,7 @@ class Controller:
         if cause is None:
             self._advance()
         elif isinstance(cause, ReportEntry):
-            whole = self.needs_whole_rows
+            whole = self.needs_whole_rows or self._recorded.has_other_criteria
             row = rows(cause.trial, cause.row_number) if whole else cause.view
             self._feed_event(
                 Reported(

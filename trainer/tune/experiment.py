@@ -145,7 +145,12 @@ class Experiment:
         self._steps.append(self.controller.begin())
 
     def restore(
-        self, journal: JournalFile, entries: list[Entry], *, elapsed_s: float = 0.0
+        self,
+        journal: JournalFile,
+        entries: list[Entry],
+        *,
+        elapsed_s: float = 0.0,
+        has_new_stop: bool = False,
     ) -> None:
         """Goes on with an experiment from its journal.
 
@@ -153,12 +158,13 @@ class Experiment:
             journal: to go on with; it was read.
             entries: what it holds for the controller.
             elapsed_s: seconds that it ran before.
+            has_new_stop: other stop criteria decided until now; `amend` is called next.
         """
         self._journal = journal
         self._is_restored = True
         entries = self._without_lost_rows(journal, entries)
         self._elapsed_before_s = elapsed_s
-        step = self._replayed(entries)
+        step = self._replayed(entries, has_new_stop=has_new_stop)
         self.records.read(entries, may_change=True)
         self.records.read_scores()
         journal.sync()  # what it says of checkpoints is on the disk before older ones are removed
@@ -187,16 +193,16 @@ class Experiment:
         """Changes what is still to be done, after `restore`."""
         self._steps.append(self.controller.amend(change))
 
-    def look(self, entries: list[Entry]) -> None:
+    def look(self, entries: list[Entry], *, has_new_stop: bool = False) -> None:
         """Brings controller and records to where the journal ends; nothing is changed or run."""
-        self._replayed(entries)
+        self._replayed(entries, has_new_stop=has_new_stop)
         self.records.read(entries, may_change=False)
 
-    def _replayed(self, entries: list[Entry]) -> Step:
+    def _replayed(self, entries: list[Entry], *, has_new_stop: bool = False) -> Step:
         self._read_rows = {}
         decided = [entry for entry in entries if not is_for_repairs(entry)]
         try:
-            step = self.controller.replay(decided, self._row_of)
+            step = self.controller.replay(decided, self._row_of, has_new_stop=has_new_stop)
         except JournalError:
             raise
         except TuneError as error:

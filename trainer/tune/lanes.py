@@ -17,10 +17,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from checkpoints.data_classes import dataclass
 from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
@@ -336,7 +337,7 @@ class Lane:
         prepare: Callable[[TrialBootstrap], None],
         *,
         trial_timeout_s: float | None = None,
-        patience: Patience = Patience(),
+        patience: Patience = Patience(),  # noqa: B008 - it is frozen
         reuses_process: bool = False,
     ) -> None:
         self.number = number

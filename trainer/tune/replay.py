@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.errors import JournalError
 from trainer.tune.journal_entries import (
@@ -43,8 +44,13 @@ class Session:
     has_other_criteria: bool = False
 
 
-def sessions_of(entries: Iterable[Entry]) -> list[Session]:
-    """A journal, without its header, in parts; at least one."""
+def sessions_of(entries: Iterable[Entry], *, has_new_stop: bool = False) -> list[Session]:
+    """A journal, without its header, in parts; at least one.
+
+    Args:
+        entries: of the journal.
+        has_new_stop: the criteria of today are in force from the end of the journal on.
+    """
     sessions = [Session(None)]
     for entry in entries:
         if entry.is_cause:
@@ -52,7 +58,7 @@ def sessions_of(entries: Iterable[Entry]) -> list[Session]:
         elif not (isinstance(entry, StartEntry) and entry.cause == "repaired"):
             sessions[-1].consequences.append(entry)
     sessions[-1].is_last = True
-    replaced = False
+    replaced = has_new_stop
     for session in reversed(sessions):
         session.has_other_criteria = replaced
         replaced = replaced or (
@@ -170,6 +176,13 @@ class Recorded:
         if not isinstance(following, DecideEntry) or following.by != "criterion":
             return None
         return following.reason if following.trial == number else None
+
+    def end_of_all_reason(self) -> str | None:
+        """Why all trials were stopped by criteria that were in force then; None: they were not."""
+        for entry in self._left:
+            if isinstance(entry, DecideEntry) and entry.action == "stop-all":
+                return entry.reason
+        return None
 
     def retries(self, number: int, *, or_else: bool) -> bool:
         """Whether a failed trial was tried again; `or_else` where that is not recorded."""

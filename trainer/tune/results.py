@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.optional_import import optional_module
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.errors import TrialError, TuneError

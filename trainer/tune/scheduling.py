@@ -15,11 +15,12 @@ import bisect
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.positions import Kind, rng_at

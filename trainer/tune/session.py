@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from typing import Any, Final, NoReturn
@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from callbacks.ready_made.result_files import jsonable
+from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.runtime.engine import beat

@@ -348,13 +348,18 @@ class StopCriteria:
             for each in self._stoppers
         ]
 
-    def stops_trial(self, trial_id: str, row: Row) -> str | None:
+    def stops_trial(self, trial_id: str, row: Row, *, is_past: bool = False) -> str | None:
         """Why the trial ends with this row; None: it goes on. Every criterion sees the row.
+
+        Args:
+            trial_id: of the trial.
+            row: its newest one.
+            is_past: other criteria decided on it; these have to know it all the same.
 
         Raises:
             TuneError: a key of a dict is in none of the first rows.
         """
-        problem = self._appearing.look(row)
+        problem = None if is_past else self._appearing.look(row)
         if problem is not None:
             raise TuneError(
                 f"A stop criterion would never be met. {problem} Correct the keys of `stop`."

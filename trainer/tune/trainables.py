@@ -11,12 +11,13 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
+from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class, is_registered

@@ -21,7 +21,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 from typing import Any, Final
@@ -29,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.packing import unpack_object
+from checkpoints.data_classes import dataclass
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
 from trainer.runtime.worker import CallSignals

@@ -13,10 +13,11 @@ import datetime as dt
 import functools
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
@@ -74,6 +75,7 @@ from trainer.tune.trial_records import (
 )
 
 _LOGGER = logging.getLogger(__name__)
+_AnyConfig = TypeVar("_AnyConfig", TuneConfig, RunConfig)
 _PARAMETERS: Final = ".parameters"
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 _CRITERIA: Final = "criteria"
@@ -193,7 +195,12 @@ class Tuner:
             plan = setup.plan(restored.header["num_samples"])
             experiment = setup.experiment(plan, restored.folder)
             elapsed_s = float(read_experiment_file(restored.folder).get("elapsed_s") or 0.0)
-            experiment.restore(journal, entries, elapsed_s=elapsed_s)
+            experiment.restore(
+                journal,
+                entries,
+                elapsed_s=elapsed_s,
+                has_new_stop=restored.has_new_stop(setup),
+            )
             amendment = restored.amendment(experiment.controller, entries, setup)
             if amendment is not None:
                 if amendment.has_new_stop:
@@ -225,7 +232,7 @@ class Tuner:
         entries = restored.entries(read_journal(restored.folder / JOURNAL_FILE)[0])
         plan = setup.plan(restored.header["num_samples"])
         experiment = setup.experiment(plan, restored.folder)
-        experiment.look(entries)
+        experiment.look(entries, has_new_stop=restored.has_new_stop(setup))
         return setup.grid(experiment, plan, "")
 
     # ---- restoring
@@ -249,6 +256,7 @@ class Tuner:
         The trainable comes from the caller's code. Space and configs may be left out where they
         hold no code; where they are given they must be the same, except for what extends the
         experiment: a larger `num_samples`, other stop criteria, callbacks, failures, checkpoints.
+        Fields that are left at their defaults are what they were at the start.
 
         Args:
             path: the experiment's folder.
@@ -322,6 +330,11 @@ def extended(
     return made
 
 
+def silence(tuner: Tuner) -> None:
+    """Keeps a tuner that has not begun from showing its progress: its caller writes the output."""
+    tuner._setup.run_config = dataclasses.replace(tuner._setup.run_config, verbose=0)
+
+
 def _check_kind(name: str, value: object, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
         raise TuneError(f"{name}={value!r:.80}: expected a {kind.__name__}, or None.")
@@ -357,7 +370,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     return header
 
 
-@dataclasses.dataclass
+@dataclass
 class _Setup:
     """What users wrote, in the form in which an experiment needs it.
 
@@ -610,7 +623,7 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     return given
 
 
-@dataclasses.dataclass
+@dataclass
 class _Restored:
     """An experiment that is to be gone on with.
 
@@ -689,9 +702,14 @@ class _Restored:
 
     def _whole_tune_config(self) -> TuneConfig:
         header, settings = self.header, self.header["settings"]
+        recorded = {
+            "time_budget_s": settings.get("time_budget_s"),
+            "order": header["order"],
+            **settings["tune_config"],
+        }
         if self.tune_config is not None:
             return dataclasses.replace(
-                self.tune_config,
+                _filled_up(self.tune_config, recorded),
                 seed=header["seed"],
                 max_concurrent_trials=header["num_lanes"],
                 metric=self.tune_config.metric or header["metric"],
@@ -706,10 +724,8 @@ class _Restored:
             scheduler=made_again(header["scheduler"]),
             num_samples=header["num_samples"],
             max_concurrent_trials=header["num_lanes"],
-            time_budget_s=settings.get("time_budget_s"),
             seed=header["seed"],
-            order=header["order"],
-            **settings["tune_config"],
+            **recorded,
         )
 
     def _whole_run_config(self) -> RunConfig:
@@ -720,18 +736,17 @@ class _Restored:
             "storage_path": str(self.folder.parent),
             "num_cpus": self.header["cpus"],
         }
+        recorded = {
+            "checkpoint_config": CheckpointConfig(**settings["checkpoint_config"]),
+            "failure_config": FailureConfig(**settings["failure_config"]),
+            "recovery_interval_s": settings["recovery_interval_s"],
+            "trial_timeout_s": settings["trial_timeout_s"],
+            "verbose": settings["verbose"],
+        }
         if given is not None:
             stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
-            return dataclasses.replace(given, stop=stop, **own)
-        return RunConfig(
-            stop=stop_of_plain(self._last_stop()),
-            checkpoint_config=CheckpointConfig(**settings["checkpoint_config"]),
-            failure_config=FailureConfig(**settings["failure_config"]),
-            recovery_interval_s=settings["recovery_interval_s"],
-            trial_timeout_s=settings["trial_timeout_s"],
-            verbose=settings["verbose"],
-            **own,
-        )
+            return dataclasses.replace(_filled_up(given, recorded), stop=stop, **own)
+        return RunConfig(stop=stop_of_plain(self._last_stop()), **recorded, **own)
 
     def _last_stop(self) -> Any:
         """The criteria of the newest restore that changed them, else of the start."""
@@ -739,9 +754,18 @@ class _Restored:
 
     @functools.cached_property
     def _criteria(self) -> list[Any]:
-        """The stop criteria that restores brought, in order; damage is told when it is read."""
+        """The stop criteria that restores brought, in order; damage is told when it is read.
+
+        They are in force if the line after them says so: a kill in between leaves the old ones.
+        """
         self._read = read_journal(self.folder / JOURNAL_FILE)
-        return [entry["stop"] for entry in self._read[0] if entry.get("event") == _CRITERIA]
+        found, written = [], None
+        for entry in self._read[0]:
+            if entry.get("event") == _CRITERIA:
+                written = entry["stop"]
+            elif entry.get("event") == AmendEntry.kind and entry.get("has_new_stop"):
+                found.append(written)
+        return found
 
     def read_before(self) -> ReadJournal | None:
         """What was read of the journal when the criteria were looked for; given away once."""
@@ -777,7 +801,7 @@ class _Restored:
         errored = [t.number for t in controller.trials if t.status is TrialStatus.ERROR]
         resumed = errored if self.resume.errored == "resume" else []
         restarted = errored if self.resume.errored == "restart" else []
-        has_new_stop = self._has_new_stop(setup)
+        has_new_stop = self.has_new_stop(setup)
         if has_new_stop:
             resumed = [*resumed, *_ended_by_criteria(controller, entries)]
         if more is None and not (resumed or restarted or has_new_stop):
@@ -789,10 +813,22 @@ class _Restored:
             restarted=tuple(restarted),
         )
 
-    def _has_new_stop(self, setup: _Setup) -> bool:
+    def has_new_stop(self, setup: _Setup) -> bool:
+        """Whether other stop criteria decide from now on."""
         if self.run_config is None or self.run_config.stop is None:
             return False
         return bool(self.criteria_entry(setup)["stop"] != self._last_stop())
+
+
+def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
+    """What the caller gave, with the recorded values of fields that were left at their defaults."""
+    default = type(given)()
+    left = {
+        name: value
+        for name, value in recorded.items()
+        if getattr(given, name) == getattr(default, name)
+    }
+    return dataclasses.replace(given, **left)
 
 
 def _ended_by_criteria(controller: Controller, entries: list[Entry]) -> list[int]:

@@ -19,7 +19,6 @@ between neighbouring atoms, and the loss is its cross-entropy with p(s, a).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -35,6 +34,7 @@ from checkpoints.arguments import (
     one_of,
     optional,
 )
+from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section

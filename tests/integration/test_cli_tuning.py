@@ -1,0 +1,159 @@
+"""`tune`, `tune-resume`, `trials` and `best`: wrong arguments, JSON, and what they say to type."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from trainer.cli.main import main
+from trainer.errors import ConfigError
+from trainer.tune.population_based_training import PopulationBasedTraining
+from trainer.tune.tuner import Tuner
+
+TUNER = """
+from trainer import tune
+
+
+def climb(config):
+    for step in range(3):
+        tune.report({"loss": config["x"] * step, "deep": {"inside": step}})
+
+
+def make():
+    return tune.Tuner(
+        climb,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            num_samples=2, seed=0, metric="loss", mode="min", in_process=True
+        ),
+        run_config=tune.RunConfig(name="climb"),
+    )
+"""
+
+
+@pytest.fixture
+def experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What `tune` printed about an experiment of code; the working directory is its own."""
+    monkeypatch.chdir(tmp_path)
+    Path("my tuner.py").write_text(TUNER)
+    assert main(["tune", "my tuner.py:make"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_commands_that_are_printed_at_the_end_work(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = [line.strip() for line in experiment.splitlines() if "  local-trainer" in line]
+    assert len(printed) == 3
+    for line in printed:
+        assert main(shlex.split(line)[1:]) == 0
+    capsys.readouterr()
+
+
+def test_an_experiment_of_code_is_not_gone_on_with_without_it(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune-resume", "runs/climb"]) == 1
+    assert "tune-resume runs/climb FILE.py:NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["trials", "runs/climb"], ["best", "runs/climb"], []])
+def test_json_is_all_that_is_printed(
+    experiment: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = words or ["tune-resume", "runs/climb", "my tuner.py:make", "--num-samples", "3"]
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--sort", "los"], "--sort 'los': no trial has it.*Did you mean 'loss'"),
+        (["--columns", "x,deep/insde"], "--columns 'deep/insde'.*Did you mean 'deep/inside'"),
+        (["--filter", "y<1"], "--filter 'y': no trial has it"),
+        (["--filter", "x<<1"], "'<1' is no number"),
+        (["--filter", "x"], "expected such as 'lr<1e-3'"),
+    ],
+)
+def test_what_no_trial_has_is_named(
+    experiment: str, words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trials", "runs/climb", *words]) == 1
+    error = capsys.readouterr().err
+    for part in expected.split(".*"):
+        assert part in error
+
+
+def test_what_trials_have_is_shown(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ["--columns", "deep/inside,x", "--filter", "status==TERMINATED", "--sort", "x"]
+    assert main(["trials", "runs/climb", *shown]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["trial", "status", "deep/inside", "x"]
+    assert [line.split()[0] for line in lines[1:]] == ["00001", "00000"]
+
+
+def test_a_whole_tuner_takes_no_other_arguments(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "my tuner.py:make", "--num-samples", "9", "--set", "lr=1"]) == 1
+    assert "--set, --num-samples would change nothing" in capsys.readouterr().err
+
+
+def test_a_name_that_is_taken_is_answered_in_words_of_the_command_line(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "PPO", "--env", "CartPole-v1", "--name", "climb"]) == 1
+    error = capsys.readouterr().err
+    assert "local-trainer tune-resume runs/climb" in error
+    assert "--name climb-2" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["--scheduler", "ahsa"], 2, "Did you mean 'asha'"),
+        (["--search", "optna"], 2, "Did you mean 'optuna'"),
+        (["--scheduler", "median"], 1, "--metric env_runners/episode_return_mean"),
+        (["--scheduler", "pbt", "--metric", "a", "--mode", "max"], 1, "--space 'lr="),
+    ],
+)
+def test_what_a_scheduler_lacks_is_told(
+    tmp_path: Path,
+    words: list[str],
+    code: int,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    where = ["--storage-path", str(tmp_path), "--env", "CartPole-v1"]
+    try:
+        returned = main(["tune", "PPO", *where, *words])
+    except SystemExit as ended:
+        returned = int(ended.code or 0)
+    assert returned == code
+    assert expected in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_population_changes_what_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Tuner] = []
+
+    def begin(tuner: Tuner) -> None:
+        begun.append(tuner)
+        raise ConfigError
+
+    monkeypatch.setattr(Tuner, "fit", begin)
+    searched = ["--space", "lr=uniform(0.001, 0.1)", "--space", "gamma=grid_search([0.9, 0.99])"]
+    by = ["--scheduler", "pbt", "--metric", "env_runners/episode_len_mean", "--mode", "max"]
+    where = ["--storage-path", str(tmp_path), "--env", "CartPole-v1"]
+    assert main(["tune", "PPO", *where, *searched, *by]) == 1
+    scheduler = begun[0]._setup.tune_config.scheduler
+    assert isinstance(scheduler, PopulationBasedTraining)
+    assert sorted(scheduler._explore.domains) == ["gamma", "lr"]
