@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import Any, Final, NoReturn
 
 from callbacks.callback import (
@@ -86,7 +86,7 @@ def matched_states(saved: Sequence[dict[str, Any]], classes: Sequence[str]) -> M
     """
     waiting = [{**entry, "class": current_class(entry["class"])} for entry in saved]
     pairs: dict[int, Any] = {}
-    for same in (_same_name, _same_name_in_script):
+    for same in (eq, _same_name_in_script):
         for index, name in enumerate(classes):
             if index in pairs:
                 continue
@@ -104,10 +104,6 @@ def matched_states(saved: Sequence[dict[str, Any]], classes: Sequence[str]) -> M
     )
 
 
-def _same_name(saved: str, current: str) -> bool:
-    return saved == current
-
-
 def _same_name_in_script(saved: str, current: str) -> bool:
     """`__main__.Counter` and `my_run.Counter` are one class, met as a script and as a module."""
     if saved.startswith(_MAIN):
@@ -116,8 +112,6 @@ def _same_name_in_script(saved: str, current: str) -> bool:
 
 
 # ---- object state
-#
-# The state of one callback object, by the default or as its class says itself.
 
 
 def has_own_state(cls: type) -> bool:

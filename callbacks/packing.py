@@ -254,8 +254,6 @@ def _items(values: Any, label: str) -> Iterator[_Part]:
 
 
 # ---- importable
-#
-# Whether another process can import a module by its name.
 
 _LOADED_IN_WORKERS: Final = frozenset(
     {"callbacks", "checkpoints", "trainer", "cloudpickle", "gymnasium", "numpy"}
@@ -287,7 +285,7 @@ def module_not_importable(name: str) -> ModuleType | None:
     if spec is None or spec.origin is None:
         return module
     # Parts of the standard library are frozen into Python and have a source file besides.
-    if not spec.has_location or _same_file(spec.origin, source):
+    if not spec.has_location or Path(spec.origin).resolve() == Path(source).resolve():
         return None
     return module
 
@@ -307,10 +305,6 @@ def _found_anew(name: str) -> ModuleSpec | None:
         if isinstance(spec, ModuleSpec):
             return spec
     return None
-
-
-def _same_file(one: str, other: str) -> bool:
-    return Path(one).resolve() == Path(other).resolve()
 
 
 # ---- packing

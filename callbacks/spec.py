@@ -203,8 +203,6 @@ def _adding(
 
 
 # ---- naming
-#
-# How callbacks are called in messages: short names that a user recognises in their own code.
 
 
 def name_of(thing: Any) -> str:
@@ -560,8 +558,6 @@ def _position(index: int, given: Any) -> str:
 
 
 # ---- making
-#
-# How one entry of a configuration becomes a callback object.
 
 
 def new_object(entry: Any, where: str) -> Any:

@@ -265,8 +265,6 @@ def unreadable(path: Path, error: OSError) -> CheckpointUnreadableError:
 
 
 # ---- hashing
-#
-# SHA-256 of what is read or written in pieces, computed beside the reading or writing.
 
 _SMALL_BYTES: Final = 2**20
 """Below, starting a thread takes longer than hashing."""

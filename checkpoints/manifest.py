@@ -503,8 +503,6 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 
 
 # ---- versions
-#
-# Which versions wrote a checkpoint, which run here, and where they differ.
 
 
 def current_versions() -> dict[str, str]:

@@ -373,8 +373,6 @@ class BackgroundSave:
 
 
 # ---- whole file
-#
-# Writing one file for others to read: it appears whole or not at all.
 
 
 def write_whole_file(

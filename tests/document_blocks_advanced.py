@@ -40,14 +40,7 @@ config = {
 """
 """In (a) and (b)."""
 
-TASKS_BETWEEN_ITERATIONS: Final = """\
-from trainer import PPO
-
-def train(config, reporter):
-    algo = PPO(config=config, env=YourEnv)
-    while True:
-        result = algo.train()
-        reporter(**result)
+NEXT_TASK: Final = """\
         if result["episode_reward_mean"] > 200:
             task = 2
         elif result["episode_reward_mean"] > 100:
@@ -57,10 +50,25 @@ def train(config, reporter):
         algo.workers.foreach_worker(
             lambda ev: ev.foreach_env(
                 lambda env: env.set_task(task)))
+"""
+"""The lines that stand in several blocks."""
 
+TASKS_BETWEEN_ITERATIONS: Final = (
+    """\
+from trainer import PPO
+
+def train(config, reporter):
+    algo = PPO(config=config, env=YourEnv)
+    while True:
+        result = algo.train()
+        reporter(**result)
+"""
+    + NEXT_TASK
+    + """
 num_gpus = 0
 num_workers = 2
 """
+)
 """In (a); (b) reports with `train.report(result)`, which is Tune's."""
 
 TASKS_BY_A_CALLBACK: Final = """\
@@ -68,16 +76,7 @@ from trainer import DefaultCallbacks
 
 class MyCallbacks(DefaultCallbacks):
     def on_train_result(self, algorithm, result, **kwargs):
-        if result["episode_reward_mean"] > 200:
-            task = 2
-        elif result["episode_reward_mean"] > 100:
-            task = 1
-        else:
-            task = 0
-        algorithm.workers.foreach_worker(
-            lambda ev: ev.foreach_env(
-                lambda env: env.set_task(task)))
-"""
+""" + NEXT_TASK.replace("algo.", "algorithm.")
 """In (a) and (b)."""
 
 # ---- callbacks

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-_LOOP: Final = """\
-        if result["episode_reward_mean"] > 200:
-            task = 2
-        elif result["episode_reward_mean"] > 100:
-            task = 1
-        else:
-            task = 0
-        algo.workers.foreach_worker(
-            lambda ev: ev.foreach_env(
-                lambda env: env.set_task(task)))
+from tests.document_blocks_advanced import NEXT_TASK, TASKS_BY_A_CALLBACK
 
+_LOOP: Final = (
+    NEXT_TASK
+    + """
 num_gpus = 0
 num_workers = 2
 
@@ -33,6 +27,7 @@ tune.Tuner(
     },
 ).fit()
 """
+)
 
 FUNCTION_WITH_REPORTER: Final = """\
 from trainer import actors as ray
@@ -60,23 +55,13 @@ def train_fn(config):
 """ + _LOOP.replace("NAME", "train_fn")
 """In (b)."""
 
-BY_NAME_WITH_CALLBACKS: Final = """\
+BY_NAME_WITH_CALLBACKS: Final = (
+    """\
 from trainer import actors as ray
 from trainer import tune
-from callbacks import DefaultCallbacks
-
-class MyCallbacks(DefaultCallbacks):
-    def on_train_result(self, algorithm, result, **kwargs):
-        if result["episode_reward_mean"] > 200:
-            task = 2
-        elif result["episode_reward_mean"] > 100:
-            task = 1
-        else:
-            task = 0
-        algorithm.workers.foreach_worker(
-            lambda ev: ev.foreach_env(
-                lambda env: env.set_task(task)))
-
+"""
+    + TASKS_BY_A_CALLBACK.replace("from trainer", "from callbacks")
+    + """
 ray.init()
 tune.Tuner(
     "PPO",
@@ -86,4 +71,5 @@ tune.Tuner(
     },
 ).fit()
 """
+)
 """In (a) and (b)."""

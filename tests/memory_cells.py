@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import encode
+from tests.small_runs import learnt
 from trainer import Algorithm, PGConfig, PPOConfig, RLModuleSpec
 from trainer.metrics import comparable
 
@@ -79,10 +80,18 @@ def outcome(algo: Algorithm, num_iterations: int) -> list[bytes]:
     return [*results, encode(algo.get_state(not_components="config"))]
 
 
-def learnt(algo: Algorithm) -> bytes:
-    """What does not depend on how slots are spread over processes."""
-    state = algo.get_state()
-    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
+def spread(made: Any, folder: Path | None = None) -> bytes:
+    """What a run learns in three iterations; with a folder, its runners are killed in them."""
+    if folder is not None:
+        made.callbacks(on_episode_step=dying(str(folder)))
+    with made.build_algo() as algo:
+        algo.train()
+        if folder is not None:  # from now on: other slots are in the middle of episodes
+            for index in range(1, made.num_env_runners + 1):
+                (folder / str(index)).touch()
+        algo.train()
+        algo.train()
+        return learnt(algo)
 
 
 def restored(path: str, name: str) -> Algorithm:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from checkpoints import encode
+from tests.memory_cells import outcome
 from tests.torch_modules import NoisyConvolution, NoisyDense
 from trainer import Algorithm, DQNConfig, PPOConfig, RLModuleSpec
-from trainer.metrics import comparable
 from trainer.testing.envs import TargetEnv
 
 CELLS: dict[str, tuple[Any, dict[str, Any], Any]] = {
@@ -43,18 +42,6 @@ def config(name: str, num_env_runners: int = 0, *, algorithm: str = "PPO") -> An
         .rl_module(rl_module_spec=RLModuleSpec(module_class=module_class))
         .debugging(seed=7)
     )
-
-
-def outcome(algo: Algorithm, num_iterations: int) -> list[bytes]:
-    """What some more iterations show, and what is known then."""
-    results = [encode(comparable(algo.train())) for _ in range(num_iterations)]
-    return [*results, encode(algo.get_state(not_components="config"))]
-
-
-def learnt(algo: Algorithm) -> bytes:
-    """What does not depend on how slots are spread over processes."""
-    state = algo.get_state()
-    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
 
 
 def main() -> None:

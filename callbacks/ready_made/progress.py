@@ -224,8 +224,6 @@ class TrainingProgress:
 
 
 # ---- progress printer
-#
-# `ProgressPrinter`: the callback.
 
 
 class ProgressPrinter(RLlibCallback):

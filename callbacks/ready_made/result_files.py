@@ -548,8 +548,6 @@ def _iteration_of(line: bytes, *, is_first: bool, is_terminated: bool) -> int | 
 
 
 # ---- png
-#
-# Images as PNG, the form in which TensorBoard takes them.
 
 _COLOUR_TYPES: Final = {1: 0, 3: 2, 4: 6}
 """Number of channels (grey, RGB, RGB with alpha) to PNG's number for it."""

@@ -247,8 +247,6 @@ def _write_the_rest(reference: weakref.ref[BackgroundWriter]) -> None:
 
 
 # ---- siblings
-#
-# The other callback objects of the same run.
 
 CallbackT = TypeVar("CallbackT")
 

@@ -228,8 +228,6 @@ def _cause_of(error: BaseException) -> tuple[str, int | None]:
 
 
 # ---- periodic checkpoint
-#
-# `PeriodicCheckpoint`: saves a run every so many iterations, steps, episodes or seconds.
 
 
 class PeriodicCheckpoint(SavingCallback):
@@ -322,8 +320,6 @@ class PeriodicCheckpoint(SavingCallback):
 
 
 # ---- best checkpoint
-#
-# `BestCheckpoint`: saves a run whenever a metric is among the best so far.
 
 SCORES_FILE: Final = "best.json"
 """The list of the kept checkpoints with their scores, for people and scripts."""

@@ -328,8 +328,6 @@ def stop(result: dict[str, Any], reason: str) -> None:
 
 
 # ---- non finite guard
-#
-# `NonFiniteGuard`: notices NaN and infinite numbers before they are saved or trained on.
 
 OnFound = Literal["raise", "stop"]
 """What happens when something is found."""

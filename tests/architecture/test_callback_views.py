@@ -12,17 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from callbacks import (
-    AlgorithmView,
-    ConfigView,
-    EnvRunnerGroupView,
-    EnvRunnerView,
-    EpisodeView,
-    MetricsLoggerView,
-    RLModuleView,
-    SampleBatchView,
-    VectorEnvView,
-)
+from callbacks import views
 from tests.architecture.source_tree import Problems, expect_clean
 from trainer import (
     Algorithm,
@@ -37,15 +27,15 @@ from trainer.connectors import SampleBatch
 from trainer.envs import VectorEnv
 
 VIEWS: Final[dict[str, Any]] = {
-    "Algorithm": AlgorithmView,
-    "EnvRunnerGroup": EnvRunnerGroupView,
-    "SingleAgentEnvRunner": EnvRunnerView,
-    "SingleAgentEpisode": EpisodeView,
-    "MetricsLogger": MetricsLoggerView,
-    "VectorEnv": VectorEnvView,
-    "RLModule": RLModuleView,
-    "SampleBatch": SampleBatchView,
-    "the config of an env runner": ConfigView,
+    "Algorithm": views.AlgorithmView,
+    "EnvRunnerGroup": views.EnvRunnerGroupView,
+    "SingleAgentEnvRunner": views.EnvRunnerView,
+    "SingleAgentEpisode": views.EpisodeView,
+    "MetricsLogger": views.MetricsLoggerView,
+    "VectorEnv": views.VectorEnvView,
+    "RLModule": views.RLModuleView,
+    "SampleBatch": views.SampleBatchView,
+    "the config of an env runner": views.ConfigView,
 }
 
 _CALLED_BY_POSITION: Final = (
@@ -65,14 +55,14 @@ def _views_hold_by_type(
     batch: SampleBatch,
 ) -> None:
     # Never called: mypy refuses an assignment whose types do not fit.
-    _algorithm: AlgorithmView = algorithm
-    _group: EnvRunnerGroupView = group
-    _runner: EnvRunnerView = runner
-    _episode: EpisodeView = episode
-    _logger: MetricsLoggerView = logger
-    _env: VectorEnvView = env
-    _module: RLModuleView = module
-    _batch: SampleBatchView = batch
+    _algorithm: views.AlgorithmView = algorithm
+    _group: views.EnvRunnerGroupView = group
+    _runner: views.EnvRunnerView = runner
+    _episode: views.EpisodeView = episode
+    _logger: views.MetricsLoggerView = logger
+    _env: views.VectorEnvView = env
+    _module: views.RLModuleView = module
+    _batch: views.SampleBatchView = batch
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +146,7 @@ class _LoggerWithFaults:
 
 
 def test_a_broken_promise_is_found() -> None:
-    problems = view_problems(MetricsLoggerView, _LoggerWithFaults())
+    problems = view_problems(views.MetricsLoggerView, _LoggerWithFaults())
     assert list(problems) == [
         "MetricsLoggerView.log_value",
         "MetricsLoggerView.log_time",
@@ -182,7 +172,7 @@ def test_an_argument_that_is_required_but_not_promised_is_found() -> None:
         def get_tasks(self) -> None: ...
         def healthy_env_runner_ids(self) -> None: ...
 
-    assert view_problems(VectorEnvView, Env()) == {}
-    problems = view_problems(EnvRunnerGroupView, Group())
+    assert view_problems(views.VectorEnvView, Env()) == {}
+    problems = view_problems(views.EnvRunnerGroupView, Group())
     assert list(problems) == ["EnvRunnerGroupView.foreach_env_runner"]
     assert "timeout_s" in problems["EnvRunnerGroupView.foreach_env_runner"]

@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from checkpoints import encode
+from tests.small_runs import told_and_known
 from trainer import Algorithm, PPOConfig, RLModuleSpec
-from trainer.metrics import comparable
 from trainer.modules import ActorCriticModule
 from trainer.runtime.process_start import choose_start_method
 from trainer.testing import CountdownEnv, Fault, FaultyCallback, faulty_module, with_faults
@@ -64,8 +63,7 @@ def config(*faults: Fault, **settings: Any) -> PPOConfig:
 
 def outcome(algo: Algorithm) -> bytes:
     """The next results and everything the algorithm knows after them, but the settings."""
-    results = [{**comparable(algo.train()), "config": None} for _ in range(ITERATIONS)]
-    return encode([results, {**algo.get_state(), "config": None}])
+    return told_and_known(algo, [algo.train() for _ in range(ITERATIONS)])
 
 
 def main(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from checkpoints import CheckpointCorruptError, encode
 from tests import command_line
+from tests.small_runs import small_ppo
 from trainer import ConfigError, PPOConfig, RunnerLostError
 from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError, RestlessEnv
 
@@ -48,17 +49,9 @@ class BadEpisode(CountdownEnv):
 
 def config(folder: Path, num_env_runners: int, **settings: Any) -> PPOConfig:
     how = settings.pop("how", "raise")
-    made = (
-        PPOConfig()
-        .environment(BadEpisode, env_config={"how": how})
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .env_runners(observation_filter="MeanStdFilter")
-        .training(
-            train_batch_size=24, minibatch_size=12, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .fault_tolerance(restart_failed_env_runners=False, crash_dir=str(folder))
-        .debugging(seed=3)
-    )
+    made = small_ppo(num_env_runners, env=BadEpisode, batch=24, env_config={"how": how}, seed=3)
+    made.env_runners(num_envs_per_env_runner=2, observation_filter="MeanStdFilter")
+    made.fault_tolerance(restart_failed_env_runners=False, crash_dir=str(folder))
     return made.update_from_dict(settings)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.small_runs import small_ppo
 from trainer import PPOConfig, RunnerFailedError
 from trainer.testing import CountdownEnv, Fault, InjectedFaultError, no_leaks, with_faults
 
@@ -19,15 +20,7 @@ pytestmark = pytest.mark.process
 
 
 def config(env: Any, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config={"min_length": 6})
-        .env_runners(num_env_runners=2, num_envs_per_env_runner=2)
-        .training(train_batch_size=60, minibatch_size=30, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+    return small_ppo(2, env=env, **{"env_config": {"min_length": 6}, **settings})
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.small_runs import small_ppo
 from trainer import PPOConfig, RunnerLostError
 from trainer.config.algorithm_config import restart_policy
 from trainer.runtime.restart_policy import RestartPolicy
@@ -32,15 +33,7 @@ OLD_NAMES = {
 
 
 def config(**settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv, env_config={"min_length": 6})
-        .env_runners(num_env_runners=1)
-        .training(
-            train_batch_size=20, minibatch_size=10, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=1)
-    )
+    made = small_ppo(1, num_slots=1, batch=20, env_config={"min_length": 6}, seed=1)
     return made.update_from_dict(settings)
 
 

@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import encode
-from trainer import AlgorithmStoppedError, PPOConfig
-from trainer.metrics import comparable
-from trainer.testing.envs import CountdownEnv
+from tests.small_runs import known, small_ppo, told_and_known
+from trainer import AlgorithmStoppedError
 from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
@@ -42,30 +40,11 @@ class Counting(RLlibCallback):
         metrics_logger.log_value("count", self.num_steps)
 
 
-def config(num_env_runners: int, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(1, num_env_runners),
-        )
-        .training(
-            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .callbacks(Counting)
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
-
-
-def known(algo: Any) -> bytes:
-    return encode({**algo.get_state(), "config": None})
+config = functools.partial(small_ppo, callbacks=Counting)
 
 
 def outcome(algo: Any) -> bytes:
-    result = {**comparable(algo.train()), "config": None}
-    return encode([result, known(algo)])
+    return told_and_known(algo, [algo.train()])
 
 
 def interrupt_while_sampling(algo: Any) -> None:

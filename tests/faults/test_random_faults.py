@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
-from checkpoints import encode
 from tests.alarms import alarm
+from tests.small_runs import known
 from trainer import DQNConfig, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
@@ -57,10 +57,6 @@ def dqn() -> Any:
 
 
 CONFIGS = {"PPO": ppo, "DQN": dqn}
-
-
-def known(algo: Any) -> bytes:
-    return encode({**algo.get_state(), "config": None})
 
 
 @functools.cache

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
-from checkpoints import CheckpointError, encode, read_manifest
+from checkpoints import CheckpointError, read_manifest
+from tests.small_runs import known
 from trainer import DQNConfig, PPOConfig
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import wait_until
@@ -70,10 +71,6 @@ def config(kind: str) -> Any:
         evaluation_num_env_runners=1,
         evaluation_parallel_to_training=kind == "ppo",
     )
-
-
-def known(algo: Any) -> bytes:
-    return encode({**algo.get_state(), "config": None})
 
 
 @functools.cache

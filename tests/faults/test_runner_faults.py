@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo, told_and_known
 from trainer import EnvCreationError, PPOConfig, RunnerFailedError, RunnerLostError
-from trainer.metrics import comparable
 from trainer.testing.envs import FailingEnv, UnseededEnv
 from trainer.testing.faults import InjectedFaultError
 from trainer.testing.processes import is_process_alive, wait_until
@@ -31,22 +31,13 @@ def config(
     num_env_runners: int = 2,
     **settings: Any,
 ) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config={"min_length": 6, **(fault or {})})
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+    settings |= {"num_envs_per_env_runner": 2, "env_config": {"min_length": 6, **(fault or {})}}
+    return small_ppo(num_env_runners, env=env, **settings)
 
 
 def outcome(algo: Any, iterations: int = 2) -> bytes:
     """The next results and everything the algorithm knows after them, but the settings."""
-    results = [{**comparable(algo.train()), "config": None} for _ in range(iterations)]
-    return encode([results, {**algo.get_state(), "config": None}])
+    return told_and_known(algo, [algo.train() for _ in range(iterations)])
 
 
 def numbers_of(slots: list[dict[str, Any]]) -> list[int]:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
+from tests.small_runs import told_and_known as outcome
 from trainer import EnvContractError, PPOConfig, RunnerFailedError
 from trainer.metrics import comparable
 from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError
@@ -24,24 +26,8 @@ def config(
     num_env_runners: int = 0,
     **settings: Any,
 ) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config={"min_length": 6, **(fault or {})})
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=2 if num_env_runners == 2 else 4,
-        )
-        .training(
-            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict({**ON, **settings})
-
-
-def outcome(algo: Any, results: list[Any]) -> bytes:
-    plain = [{**comparable(result), "config": None} for result in results]
-    return encode([plain, {**algo.get_state(), "config": None}])
+    env_config = {"min_length": 6, **(fault or {})}
+    return small_ppo(num_env_runners, env=env, env_config=env_config, **{**ON, **settings})
 
 
 @pytest.fixture(scope="module")

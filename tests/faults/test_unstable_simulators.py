@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import told_and_known
 from trainer import PPOConfig, RunnerLostError
 from trainer.metrics import comparable
 from trainer.runtime import restart_policy
@@ -87,8 +88,7 @@ def config(env_config: dict[str, Any], *, batch: int, **settings: Any) -> PPOCon
 
 
 def outcome(algo: Any, iterations: int) -> bytes:
-    results = [{**comparable(algo.train()), "config": None} for _ in range(iterations)]
-    return encode([results, {**algo.get_state(), "config": None}])
+    return told_and_known(algo, [algo.train() for _ in range(iterations)])
 
 
 @functools.cache

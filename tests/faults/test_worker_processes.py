@@ -293,7 +293,7 @@ def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -
     assert "_UnpicklableError: 1 2" in str(error)
 
 
-_PARENT_SCRIPT = """
+_HANDLER_SCRIPT = """
 import os, time
 from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
@@ -305,6 +305,11 @@ class Handler:  # of __main__, in a script without a guard
     def close(self): pass
     def hang(self):
         while True: time.sleep(60)
+"""
+
+_PARENT_SCRIPT = (
+    _HANDLER_SCRIPT
+    + """
     def block(self):  # holds the interpreter lock for ever
         import ctypes
         ctypes.PyDLL(None).sleep(600)
@@ -317,6 +322,7 @@ BLOCK
 print(*pids, flush=True)
 time.sleep(60)
 """
+)
 
 
 # What blocks beside the others shows all that a run without it does, but not with spawn.
@@ -344,18 +350,9 @@ def test_workers_die_with_their_parent(start_method: str, should_block: bool) ->
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
 
 
-_EXIT_SCRIPT = """
-import os, time
-from trainer.runtime.messages import pack
-from trainer.runtime.worker_pool import WorkerPool
-
-class Handler:
-    def __init__(self, signals): pass
-    def report(self): return os.getpid()
-    def failure_context(self): return {}
-    def close(self): pass
-    def hang(self):
-        while True: time.sleep(60)
+_EXIT_SCRIPT = (
+    _HANDLER_SCRIPT
+    + """
 
 pool = WorkerPool(["hanging"])
 pool[1].start(pack(Handler))
@@ -363,6 +360,7 @@ print(pool.next_outcome()[1].value, flush=True)
 pool[1].submit("hang", ())
 raise RuntimeError("the script ends without stopping the pool")
 """
+)
 
 
 @both_ways

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, MultiCallbacks, RLlibCallback
+from tests.small_runs import small_ppo
 from trainer import PPO, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
@@ -37,20 +38,8 @@ class Tally(RLlibCallback):
 
 
 def config(num_env_runners: int, callbacks: Any, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(1, num_env_runners),
-        )
-        .training(
-            train_batch_size=40, minibatch_size=40, num_epochs=1, model={"fcnet_hiddens": [4]}
-        )
-        .debugging(seed=3)
-        .callbacks(callbacks)
-    )
-    return made.update_from_dict(settings)
+    batch = {"train_batch_size": 40, "minibatch_size": 40}
+    return small_ppo(num_env_runners, callbacks=callbacks, **batch, **settings)
 
 
 def on_driver(algo: Any) -> list[tuple[int, int]]:

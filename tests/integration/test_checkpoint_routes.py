@@ -20,6 +20,7 @@ from checkpoints import (
     encode,
     read_manifest,
 )
+from tests.small_runs import known, small_ppo
 from trainer import DQN, PPO, Algorithm, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
@@ -46,20 +47,7 @@ class Noting(RLlibCallback):
 
 
 def config(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env)
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
-
-
-def known(algo: Any) -> bytes:
-    return encode({**algo.get_state(), "config": None})
+    return small_ppo(env=env, num_slots=2, batch=40, **settings)
 
 
 @pytest.fixture(scope="module")

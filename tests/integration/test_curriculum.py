@@ -17,6 +17,7 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 
 from callbacks import RLlibCallback, TaskLadder
 from checkpoints import encode
+from tests.small_runs import learnt, small_ppo
 from trainer import Algorithm, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import TaskCountdownEnv
@@ -112,23 +113,11 @@ WAYS: dict[str, Any] = {
 
 def config(way: str, num_env_runners: int, *, watching: Any = Watching, **more: Any) -> PPOConfig:
     settings = {**WAYS[way], **more}
-    made = (
-        PPOConfig()
-        .environment(wrapped_env, env_config={"min_length": 6, "max_length": 20})
-        .env_runners(
-            num_env_runners=num_env_runners, num_envs_per_env_runner=8 // max(1, num_env_runners)
-        )
-        .training(
-            train_batch_size=85,  # leaves a remainder, so episodes are cut wherever they stand
-            minibatch_size=40,
-            num_epochs=1,
-            model={"fcnet_hiddens": [8]},
-        )
-        .callbacks([watching, *([settings.pop("callbacks")] if "callbacks" in settings else [])])
-        .debugging(seed=5)
-    )
-    made.update_from_dict(settings)
-    return made
+    # 85 steps leave a remainder, so episodes are cut wherever they stand.
+    made = small_ppo(num_env_runners, env=wrapped_env, num_slots=8, batch=85, minibatch_size=40)
+    made.environment(env_config={"min_length": 6, "max_length": 20})
+    made.callbacks([watching, *([settings.pop("callbacks")] if "callbacks" in settings else [])])
+    return made.update_from_dict(settings)
 
 
 def iterate(algo: Algorithm, way: str, iterations: int) -> list[Any]:
@@ -142,11 +131,6 @@ def iterate(algo: Algorithm, way: str, iterations: int) -> list[Any]:
 
 def as_bytes(results: list[Any]) -> bytes:
     return encode([{k: v for k, v in comparable(r).items() if k != "config"} for r in results])
-
-
-def learnt(algo: Algorithm) -> bytes:
-    state = algo.get_state()
-    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
 
 
 def episodes_of(results: list[Any]) -> bytes:

@@ -11,8 +11,9 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 from callbacks import CallbackError, TaskLadder
-from checkpoints import StateError, encode
-from trainer import Algorithm, ConfigError, PPOConfig, SerializationError, TaskError
+from checkpoints import StateError
+from tests.small_runs import known, small_ppo
+from trainer import ConfigError, PPOConfig, SerializationError, TaskError
 from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
 
 pytestmark = pytest.mark.process
@@ -30,22 +31,7 @@ def wrapped_env(env_config: Any) -> Any:
 
 
 def config(num_env_runners: int = 0, env: Any = wrapped_env, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config={"refuses": 3})
-        .env_runners(
-            num_env_runners=num_env_runners, num_envs_per_env_runner=4 // max(1, num_env_runners)
-        )
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=2)
-    )
-    return made.update_from_dict(settings)
-
-
-def learnt(algo: Algorithm) -> bytes:
-    return encode({k: v for k, v in algo.get_state().items() if k != "config"})
+    return small_ppo(num_env_runners, env=env, env_config={"refuses": 3}, **settings)
 
 
 def gives(task: Any) -> Callable[..., Any]:
@@ -124,11 +110,11 @@ def test_what_a_curriculum_raises_comes_out_of_train_which_is_undone(
     function: Any, message: str, num_env_runners: int
 ) -> None:
     with config(num_env_runners, env_task_fn=function).build_algo() as algo:
-        before = learnt(algo)
+        before = known(algo)
         with pytest.raises(TaskError, match=message) as caught:
             algo.train()
         assert f"env runner {min(1, num_env_runners)}" in str(caught.value)
-        assert learnt(algo) == before
+        assert known(algo) == before
         assert algo.env_runner_group.num_remote_worker_restarts() == 0
 
 

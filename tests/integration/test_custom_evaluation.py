@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import (
     ConfigError,
     EvaluationError,
@@ -24,16 +25,8 @@ pytestmark = pytest.mark.process
 
 
 def config(function: Any, env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env)
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .evaluation(evaluation_interval=1, custom_evaluation_function=function)
-        .debugging(seed=5)
-    )
+    made = small_ppo(env=env, num_slots=2, batch=40)
+    made.evaluation(evaluation_interval=1, custom_evaluation_function=function)
     return made.update_from_dict(settings)
 
 

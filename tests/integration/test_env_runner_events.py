@@ -9,8 +9,8 @@ import pytest
 
 from callbacks import EVENTS, RLlibCallback
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import PPOConfig, SingleAgentEpisode
-from trainer.testing.envs import CountdownEnv
 
 EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -42,15 +42,7 @@ class Tracing(RLlibCallback):
 
 
 def config(num_env_runners: int = 0, *, num_envs: int = 2, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv, env_config=settings.pop("env_config", {}))
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=num_envs)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=7)
-    )
+    made = small_ppo(num_env_runners, num_envs_per_env_runner=num_envs, batch=40, seed=7)
     return made.update_from_dict(settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -12,10 +13,8 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import encode
-from trainer import ConfigError, PPOConfig, RunnerFailedError, RunnerLostError, SerializationError
-from trainer.metrics import comparable
-from trainer.testing.envs import CountdownEnv
+from tests.small_runs import small_ppo, told_and_known
+from trainer import ConfigError, RunnerFailedError, RunnerLostError, SerializationError
 
 pytestmark = pytest.mark.process
 
@@ -28,28 +27,12 @@ class Counting(RLlibCallback):
         self.num_steps += 1
 
 
-def config(num_env_runners: int, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(1, num_env_runners),
-        )
-        .training(
-            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .callbacks(Counting)
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+config = functools.partial(small_ppo, callbacks=Counting)
 
 
 def outcome(algo: Any) -> bytes:
     """The next result and everything the algorithm knows after it."""
-    result = comparable(algo.train())
-    state = algo.get_state()
-    return encode([{**result, "config": None}, {**state, "config": None}])
+    return told_and_known(algo, [algo.train()])
 
 
 def undisturbed_outcome(num_env_runners: int) -> bytes:

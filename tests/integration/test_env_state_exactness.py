@@ -15,10 +15,10 @@ import pytest
 from gymnasium import wrappers
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import encode, read_manifest
+from checkpoints import read_manifest
+from tests.small_runs import told_and_known as outcome
 from trainer import Algorithm, DQNConfig, PPOConfig
 from trainer.cli.checkpoint_commands import inspection
-from trainer.metrics import comparable
 from trainer.testing import FailingEnv, RandomKiller, RestlessEnv, is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
@@ -65,11 +65,6 @@ def config(
     else:
         made = made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=16)
     return made.debugging(seed=5)
-
-
-def outcome(algo: Any, results: list[Any]) -> bytes:
-    plain = [{**comparable(result), "config": None} for result in results]
-    return encode([plain, {**algo.get_state(), "config": None}])
 
 
 def undisturbed(num_env_runners: int = 0, **options: Any) -> bytes:
@@ -181,13 +176,8 @@ def test_kills_at_random_moments_make_no_difference(env: Any, seed: int) -> None
         assert outcome(algo, [algo.train() for _ in results]) == found
 
 
-@pytest.mark.parametrize("where", ["step", "reset"])
-@pytest.mark.parametrize("num_env_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_sub_env_made_anew_goes_on_from_its_state(
-    where: str, num_env_runners: int, expected: bytes, tmp_path: Path
-) -> None:
-    armed = tmp_path / "armed"
-    made = config(num_env_runners, where=where, at_step=4, armed_file=str(armed), first_seed=0)
+def outcome_with_faults(made: Any, armed: Path) -> bytes:
+    """The outcome of a run in which a sub-env raises in every iteration but the first."""
     made.fault_tolerance(restart_failed_sub_environments=True)
     with made.build_algo() as algo:
         results = []
@@ -196,10 +186,21 @@ def test_a_sub_env_made_anew_goes_on_from_its_state(
                 armed.touch()
             results.append(algo.train())
             assert not armed.exists()
-        assert outcome(algo, results) == expected
-    told = results[-1]["fault_tolerance"]
-    assert told["num_sub_environment_restarts"] == NUM_ITERATIONS - 1
-    assert told["num_episodes_lost_lifetime"] == 0
+        found = outcome(algo, results)
+    faults = results[-1]["fault_tolerance"]
+    assert faults["num_sub_environment_restarts"] == NUM_ITERATIONS - 1
+    assert faults["num_episodes_lost_lifetime"] == 0
+    return found
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_sub_env_made_anew_goes_on_from_its_state(
+    where: str, num_env_runners: int, expected: bytes, tmp_path: Path
+) -> None:
+    armed = tmp_path / "armed"
+    made = config(num_env_runners, where=where, at_step=4, armed_file=str(armed), first_seed=0)
+    assert outcome_with_faults(made, armed) == expected
 
 
 def running(algo: Any) -> int:
@@ -354,17 +355,7 @@ def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(num_env_run
 def test_a_sub_env_made_anew_gets_what_wrappers_carried_over(where: str, tmp_path: Path) -> None:
     armed, fault = tmp_path / "armed", {"where": where, "at_step": 4, "min_length": 2}
     made = config(0, env=normalised, armed_file=str(armed), **fault)
-    made.fault_tolerance(restart_failed_sub_environments=True)
-    with made.build_algo() as algo:
-        results = []
-        for number in range(NUM_ITERATIONS):
-            if number:
-                armed.touch()
-            results.append(algo.train())
-            assert not armed.exists()
-        assert outcome(algo, results) == undisturbed(env=normalised, min_length=2)
-    assert results[-1]["fault_tolerance/num_sub_environment_restarts"] == NUM_ITERATIONS - 1
-    assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
+    assert outcome_with_faults(made, armed) == undisturbed(env=normalised, min_length=2)
 
 
 def test_a_wrapper_that_says_nothing_of_what_it_carries_is_named(

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from callbacks import RLlibCallback
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import ConfigError, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv, FailingEnv
@@ -21,16 +22,7 @@ pytestmark = pytest.mark.process
 
 
 def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config=settings.pop("env_config", {}))
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict({"evaluation_duration": 5, **settings})
+    return small_ppo(env=env, num_slots=2, batch=40, **{"evaluation_duration": 5, **settings})
 
 
 def numbers(metrics: Any) -> dict[str, Any]:

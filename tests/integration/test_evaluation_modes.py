@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import CallbackError, PPOConfig
 from trainer.metrics import comparable
 from trainer.runner_group import plays as ticket_play
@@ -25,17 +26,9 @@ pytestmark = pytest.mark.process
 
 
 def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env)
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .evaluation(evaluation_num_env_runners=2, evaluation_duration=5)
-        .debugging(seed=5)
-    )
-    return made.update_from_dict({"evaluation_interval": 1, **settings})
+    made = small_ppo(env=env, num_slots=2, batch=40)
+    made.evaluation(evaluation_interval=1, evaluation_num_env_runners=2, evaluation_duration=5)
+    return made.update_from_dict(settings)
 
 
 PARALLEL: dict[str, Any] = {"evaluation_parallel_to_training": True}

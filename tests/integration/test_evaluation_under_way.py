@@ -17,6 +17,7 @@ from gymnasium.envs.classic_control import PendulumEnv
 
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
+from tests.small_runs import small_ppo
 from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.processes import wait_until
@@ -65,21 +66,15 @@ def gate(tmp_path: Path) -> Path:
 
 def config(gate: Path, *, seed: int = 5, only: int | None = None, **settings: Any) -> PPOConfig:
     env_config = {"gate": str(gate), **({} if only is None else {"only": only})}
-    made = (
-        PPOConfig()
-        .environment(Gated)
-        .env_runners(num_env_runners=0, observation_filter="MeanStdFilter")
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .evaluation(
-            evaluation_interval=1,
-            evaluation_num_env_runners=2,
-            evaluation_duration=4,
-            enable_async_evaluation=True,
-            evaluation_config={"env_config": env_config, "callbacks_class": Counting},
-        )
-        .debugging(seed=seed)
+    made = small_ppo(
+        env=Gated, num_slots=1, batch=40, observation_filter="MeanStdFilter", seed=seed
+    )
+    made.evaluation(
+        evaluation_interval=1,
+        evaluation_num_env_runners=2,
+        evaluation_duration=4,
+        enable_async_evaluation=True,
+        evaluation_config={"env_config": env_config, "callbacks_class": Counting},
     )
     return made.update_from_dict(settings)
 

@@ -24,6 +24,7 @@ from tests.event_trace import (
     tracers,
     without_trajectories,
 )
+from tests.small_runs import small_ppo
 from trainer import PPO, PPOConfig
 from trainer.env_runners.episode_player import EpisodeEvents, EpisodePlayer
 from trainer.testing.envs import CountdownEnv
@@ -38,25 +39,9 @@ def config(
     num_env_runners: int, *, steps_per_iteration: int = 40, callbacks: Any = EventTrace, **more: Any
 ) -> PPOConfig:
     """Four slots, spread over the runners, and weights that stay as they are."""
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=NUM_SLOTS // max(1, num_env_runners),
-        )
-        .training(
-            # Weights that learn would make the actions depend on where the iterations end.
-            lr=0.0,
-            train_batch_size=steps_per_iteration,
-            minibatch_size=steps_per_iteration,
-            num_epochs=1,
-            model={"fcnet_hiddens": [4]},
-        )
-        .callbacks(callbacks)
-        .debugging(seed=7)
-    )
-    return made.update_from_dict(more)
+    made = small_ppo(num_env_runners, num_slots=NUM_SLOTS, batch=steps_per_iteration, seed=7)
+    # Weights that learn would make the actions depend on where the iterations end.
+    return made.training(lr=0.0).callbacks(callbacks).update_from_dict(more)
 
 
 def traces_of_run(made: PPOConfig) -> Traces:

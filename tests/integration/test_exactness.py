@@ -8,6 +8,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import Algorithm, PPOConfig
 from trainer.metrics import comparable
 
@@ -41,27 +42,17 @@ class Counting(RLlibCallback):
 def config(
     num_env_runners: int, *, env: Any = "CartPole-v1", num_envs: int = 4, **settings: Any
 ) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=num_envs // max(1, num_env_runners),
-        )
-        .training(
-            # 202 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
-            train_batch_size=202,
-            minibatch_size=64,
-            num_epochs=2,
-            lr=[[0, 1e-3], [2000, 1e-4]],
-            entropy_coeff=0.01,
-            model={"fcnet_hiddens": [16, 16]},
-        )
-        .callbacks(Counting)
-        .debugging(seed=11)
+    made = small_ppo(num_env_runners, env=env, num_slots=num_envs, seed=11)
+    made.training(
+        # 202 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
+        train_batch_size=202,
+        minibatch_size=64,
+        num_epochs=2,
+        lr=[[0, 1e-3], [2000, 1e-4]],
+        entropy_coeff=0.01,
+        model={"fcnet_hiddens": [16, 16]},
     )
-    made.update_from_dict(settings)
-    return made
+    return made.callbacks(Counting).update_from_dict(settings)
 
 
 def fingerprint(algo: Algorithm) -> bytes:

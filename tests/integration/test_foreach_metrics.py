@@ -9,21 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.small_runs import small_ppo
 from trainer import PPO, PPOConfig
-from trainer.testing.envs import CountdownEnv
 
 
 def config(num_env_runners: int, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+    return small_ppo(num_env_runners, num_envs_per_env_runner=2, batch=40, **settings)
 
 
 def log_index(env_runner: Any) -> None:

@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
+from tests.small_runs import small_ppo
 from trainer import PPO, Algorithm, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
 
 def config() -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(num_env_runners=0)
-        .training(
-            train_batch_size=20, minibatch_size=10, num_epochs=1, model={"fcnet_hiddens": [2]}
-        )
-        .debugging(seed=1)
-    )
+    return small_ppo(num_slots=1, batch=20, model={"fcnet_hiddens": [2]}, seed=1)
 
 
 def _add_unknown(state: dict[str, Any]) -> None:

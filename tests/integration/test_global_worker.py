@@ -10,7 +10,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from trainer import CallbackError, PPOConfig, SingleAgentEnvRunner, get_global_worker
-from trainer.env_runners.env_runner import at_work
+from trainer.env_runners.env_runner import AtWork
 from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
@@ -112,7 +112,7 @@ def test_a_runner_that_could_not_be_made_or_raised_leaves_no_trace() -> None:
 def test_calls_of_several_runners_may_overlap() -> None:
     config = PPOConfig().environment(CountdownEnv)
     first, second = SingleAgentEnvRunner(config=config), SingleAgentEnvRunner(config=config)
-    of_first, of_second = at_work(first), at_work(second)
+    of_first, of_second = AtWork(first), AtWork(second)
     of_second.__enter__()
     of_first.__enter__()
     of_second.__exit__(None, None, None)

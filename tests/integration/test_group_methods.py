@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import (
     CallbackError,
     ConfigError,
@@ -20,23 +21,15 @@ from trainer import (
     SerializationError,
     TrainerError,
 )
-from trainer.testing.envs import CountdownEnv, TaskCountdownEnv, UnseededEnv
+from trainer.testing.envs import TaskCountdownEnv, UnseededEnv
 from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 
 
 def config(**settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(num_env_runners=2, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+    spread = {"num_env_runners": 2, "num_envs_per_env_runner": 2}
+    return small_ppo(batch=40, **{**spread, **settings})
 
 
 @pytest.fixture

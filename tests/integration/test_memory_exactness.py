@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.memory_cells import CELLS, config, dying, learnt, outcome, restored
+from tests.memory_cells import CELLS, config, outcome, restored, spread
 from trainer.env_runners.messages import SlotPosition
 
 ROOT = Path(__file__).parents[2]
@@ -83,24 +83,9 @@ def test_a_state_forgotten_in_positions_is_found(
 # ---- processes
 
 
-def spread(name: str, num_env_runners: int, folder: Path | None = None) -> bytes:
-    """What a run learns with that many runners, which are killed if they find their files."""
-    made = config(name, num_env_runners)
-    if folder is not None:
-        made.callbacks(on_episode_step=dying(str(folder)))
-    with made.build_algo() as algo:
-        algo.train()
-        if folder is not None:  # from now on: other slots are in the middle of episodes
-            for index in range(1, num_env_runners + 1):
-                (folder / str(index)).touch()
-        algo.train()
-        algo.train()
-        return learnt(algo)
-
-
 @pytest.mark.process
 def test_killed_and_spread_runs_give_the_same_bytes(tmp_path: Path) -> None:
-    assert spread("gru", 2, tmp_path) == spread("gru", 0)
+    assert spread(config("gru", 2), tmp_path) == spread(config("gru"))
     assert not list(tmp_path.iterdir()), "a runner was not killed"
 
 
@@ -110,7 +95,7 @@ def test_killed_and_spread_runs_give_the_same_bytes(tmp_path: Path) -> None:
 def test_it_makes_no_difference_how_envs_are_spread(
     name: str, num_env_runners: int, tmp_path: Path
 ) -> None:
-    assert spread(name, num_env_runners, tmp_path) == spread(name, 0)
+    assert spread(config(name, num_env_runners), tmp_path) == spread(config(name))
     assert not list(tmp_path.iterdir()), "a runner was not killed"
 
 
@@ -123,7 +108,7 @@ def test_a_state_forgotten_at_repair_is_found(
     def forgetting(self: SlotPosition, before: SlotPosition) -> SlotPosition:
         return replace(following(self, before), memory=None)
 
-    expected = spread("gru", 0)
+    expected = spread(config("gru"))
     monkeypatch.setattr(SlotPosition, "following", forgetting)
-    assert spread("gru", 1, tmp_path) != expected
+    assert spread(config("gru", 1), tmp_path) != expected
     assert not list(tmp_path.iterdir()), "the runner was not killed"

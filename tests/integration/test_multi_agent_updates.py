@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,12 +21,14 @@ from trainer.testing import AgentScript, ScriptedMultiAgentEnv
 # ---- T1: few rows beside many
 
 
-class Rarely(MultiAgentEnv):
-    """`often` is observed at every env step, `rare` at every thousandth one."""
+class Counting(MultiAgentEnv):
+    """Shows random numbers to its agents, and counts env steps."""
+
+    agents_played: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, env_config: Mapping[str, Any]) -> None:
         del env_config
-        self.possible_agents = ["often", "rare"]
+        self.possible_agents = list(self.agents_played)
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
         self._t = 0
@@ -36,14 +38,20 @@ class Rarely(MultiAgentEnv):
         self._t = 0
         return {agent: self._seen() for agent in self.possible_agents}, {}
 
+    def _seen(self) -> Any:
+        return self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+
+
+class Rarely(Counting):
+    """`often` is observed at every env step, `rare` at every thousandth one."""
+
+    agents_played = ("often", "rare")
+
     def step(self, actions: Any) -> Any:
         self._t += 1
         present = self.possible_agents[: 1 if self._t % 1000 else 2]
         rewards = {agent: float(action) for agent, action in actions.items()}
         return {agent: self._seen() for agent in present}, rewards, {}, {}, {}
-
-    def _seen(self) -> Any:
-        return self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
 
 
 def test_t1_a_module_with_few_rows_makes_as_many_steps_as_its_own_rows_give() -> None:
@@ -65,27 +73,14 @@ def test_t1_a_module_with_few_rows_makes_as_many_steps_as_its_own_rows_give() ->
 # ---- T2: an iteration without rows
 
 
-class Alone(MultiAgentEnv):
+class Alone(Counting):
     """One agent plays ten env steps."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        del env_config
-        self.possible_agents = ["a"]
-        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.action_space = spaces.Discrete(2)
-        self._t = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed, options=options)
-        self._t = 0
-        return {"a": self._seen()}, {}
+    agents_played = ("a",)
 
     def step(self, actions: Any) -> Any:
         self._t += 1
         return {"a": self._seen()}, {"a": float(actions["a"])}, {"__all__": self._t == 10}, {}, {}
-
-    def _seen(self) -> Any:
-        return self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
 
 
 def in_turns(agent_id: str, episode: Any) -> str:

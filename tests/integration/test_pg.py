@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import encode
+from tests.small_runs import learnt
 from trainer import Algorithm, PGConfig
 from trainer.cli.main import main
 from trainer.connectors import SampleBatch
@@ -27,11 +27,6 @@ def config(num_env_runners: int = 0, **settings: Any) -> PGConfig:
     )
     made.update_from_dict(settings)
     return made
-
-
-def learnt(algo: Algorithm) -> bytes:
-    state = algo.get_state()
-    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
 
 
 def train(algo: Algorithm, iterations: int = 3) -> bytes:

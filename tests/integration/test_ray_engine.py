@@ -27,6 +27,7 @@ from tests.fingerprints import KILLS, Plan, fingerprints_of, plans, second_half
 from tests.multi_agent_runs import everything, gaps
 from tests.ray_cluster import CPUS_PER_NODE, another_node, remove
 from tests.resume_cells import Cell
+from tests.small_runs import small_ppo
 from trainer import Algorithm, PPOConfig, actors
 from trainer.algorithms import building
 from trainer.errors import EngineError, RunnerLostError
@@ -58,18 +59,8 @@ def on_ray(plan: Plan) -> Plan:
 
 
 def config_on_ray(num_env_runners: int = 2, **resources: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(num_env_runners, 1),
-            observation_filter="MeanStdFilter",
-        )
-        .training(train_batch_size=80, minibatch_size=40, model={"fcnet_hiddens": [8]})
-        .resources(engine="ray", **resources)
-        .debugging(seed=5)
-    )
+    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
+    return small_ppo(num_env_runners, engine="ray", **settings, **resources)
 
 
 def learnt(algo: Algorithm) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import PPOConfig
 from trainer.env_runners import single_agent_player as step_loop
 from trainer.episodes.nested import copied, copied_info
@@ -140,15 +141,8 @@ HOSTILE = {
 
 
 def config(env: Any, context: Any, *, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(env, env_config=context)
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .training(train_batch_size=64, minibatch_size=32, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .debugging(seed=11)
-        .update_from_dict(settings)
-    )
+    settings = {"env_config": context, "num_envs_per_env_runner": 2, "seed": 11, **settings}
+    return small_ppo(num_env_runners, env=env, batch=64, **settings)
 
 
 def spoil_envs(env: Any, **_: Any) -> None:

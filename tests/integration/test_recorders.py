@@ -16,6 +16,7 @@ from gymnasium import spaces
 from callbacks import CallbackConfigError, CallbackError, EpisodeRecorder, VideoRecorder
 from callbacks import load_episode as load
 from callbacks.ready_made import recorders as video_recorder
+from tests.small_runs import small_ppo
 from trainer import PPO, PPOConfig
 from trainer.testing.envs import CountdownEnv, FailingEnv
 
@@ -56,17 +57,9 @@ def config(
     callbacks: Any, *, num_env_runners: int = 0, num_envs: int = 2, env: Any = CountdownEnv,
     **settings: Any,
 ) -> PPOConfig:  # fmt: skip
-    made = (
-        PPOConfig()
-        .environment(env, env_config=settings.pop("env_config", {}))
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=num_envs)
-        .training(
-            train_batch_size=30, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [4]}
-        )
-        .debugging(seed=11)
-        .callbacks(callbacks)
-    )
-    return made.update_from_dict(settings)
+    made = small_ppo(num_env_runners, env=env, num_envs_per_env_runner=num_envs, seed=11)
+    made.training(train_batch_size=30, minibatch_size=30, model={"fcnet_hiddens": [4]})
+    return made.callbacks(callbacks).update_from_dict(settings)
 
 
 def recordings(directory: Path) -> dict[str, bytes]:

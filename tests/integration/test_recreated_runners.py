@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
+from tests.small_runs import small_ppo
 from trainer import PPO, EnvContext, PPOConfig, RunnerLostError
 from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.processes import wait_until
@@ -39,16 +40,7 @@ class Counting(RLlibCallback):
 
 
 def config(env: Any = CountdownEnv, num_env_runners: int = 2, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config=settings.pop("env_config", {}))
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=60, minibatch_size=30, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+    return small_ppo(num_env_runners, env=env, num_envs_per_env_runner=2, **settings)
 
 
 def kill(algo: Any, *indices: int) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from callbacks.ready_made import result_loggers as result_logging
 from callbacks.ready_made.result_files import LineFile
+from tests.small_runs import small_ppo
 from trainer import (
     PPO,
     CSVLogger,
@@ -41,17 +42,8 @@ class Late(RLlibCallback):
 
 
 def config(*callbacks: Any, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=1)
-        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .callbacks(list(callbacks))
-        .debugging(seed=5)
-    )
-    made.update_from_dict(settings)
-    return made
+    made = small_ppo(env="CartPole-v1", num_slots=1, batch=40, callbacks=list(callbacks))
+    return made.update_from_dict(settings)
 
 
 def loggers(folder: Path) -> list[Any]:

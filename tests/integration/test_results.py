@@ -15,6 +15,7 @@ import pytest
 
 from callbacks import DefaultCallbacks
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import PPOConfig, ResultDict
 from trainer.env_runners import episode_player
 from trainer.metrics import comparable
@@ -24,16 +25,7 @@ from trainer.testing.envs import CountdownEnv
 
 
 def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(CountdownEnv, env_config=settings.pop("env_config", {}))
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .training(
-            train_batch_size=40, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}
-        )
-        .debugging(seed=5)
-    )
-    return made.update_from_dict(settings)
+    return small_ppo(num_env_runners, num_envs_per_env_runner=2, batch=40, **settings)
 
 
 LONG = {"min_length": 500, "max_length": 500}

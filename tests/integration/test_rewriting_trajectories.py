@@ -13,6 +13,7 @@ from gymnasium import Wrapper, spaces
 
 from callbacks import RLlibCallback
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
 from trainer.env_runners import Weights
 from trainer.metrics import comparable
@@ -27,23 +28,14 @@ MODES = ["truncate_episodes", "complete_episodes"]
 
 
 def config(num_env_runners: int = 0, *, env: Any = CountdownEnv, **more: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=NUM_SLOTS // max(1, num_env_runners),
-        )
-        .training(
-            train_batch_size=62,  # a remainder on four slots, and episodes that are cut
-            minibatch_size=32,
-            num_epochs=2,
-            lr=0.01,
-            gamma=0.9,
-            lambda_=0.5,
-            model={"fcnet_hiddens": [8]},
-        )
-        .debugging(seed=5)
+    made = small_ppo(num_env_runners, env=env, num_slots=NUM_SLOTS)
+    made.training(
+        train_batch_size=62,  # a remainder on four slots, and episodes that are cut
+        minibatch_size=32,
+        num_epochs=2,
+        lr=0.01,
+        gamma=0.9,
+        lambda_=0.5,
     )
     return made.update_from_dict(more)
 

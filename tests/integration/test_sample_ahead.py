@@ -22,6 +22,7 @@ from tests.integration.test_scripted_engine import (
     random_script,
 )
 from tests.integration.test_scripted_engine import trained as trained_on
+from tests.small_runs import small_ppo
 from trainer import Algorithm, CallbackError, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.algorithms import building
 from trainer.algorithms.ppo.ppo import PPO
@@ -46,26 +47,10 @@ class Remembering(RLlibCallback):
 
 
 def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment("CartPole-v1", normalize_rewards=True)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=6 // max(1, num_env_runners),
-            observation_filter="MeanStdFilter",
-        )
-        .training(
-            sample_ahead=True,
-            train_batch_size=122,
-            minibatch_size=40,
-            num_epochs=2,
-            lr=1e-2,
-            model={"fcnet_hiddens": [8]},
-        )
-        .callbacks(Remembering)
-        .debugging(seed=3)
-    )
-    return made.update_from_dict(settings)
+    made = small_ppo(num_env_runners, env="CartPole-v1", num_slots=6, seed=3)
+    made.env_runners(observation_filter="MeanStdFilter").environment(normalize_rewards=True)
+    made.training(sample_ahead=True, train_batch_size=122, minibatch_size=40, num_epochs=2, lr=1e-2)
+    return made.callbacks(Remembering).update_from_dict(settings)
 
 
 def everything(algo: Algorithm) -> bytes:

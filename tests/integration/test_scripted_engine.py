@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup, PPOConfig, RLlibCallback
 from trainer.algorithms import building
 from trainer.env_runners.env_runner import get_global_worker
 from trainer.errors import RunnerLostError
 from trainer.runner_group.records import RunnerPlace
-from trainer.testing import CountdownEnv, FakeEngine, ScriptedFault
+from trainer.testing import FakeEngine, ScriptedFault
 from trainer.testing.fake_engine import Kind
 
 _NUM_ITERATIONS: Final = 2
@@ -46,19 +47,8 @@ class Reader(RLlibCallback):
 
 
 def config_of(num_env_runners: int, **evaluation: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(CountdownEnv)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(num_env_runners, 1),
-            observation_filter="MeanStdFilter",
-        )
-        .training(train_batch_size=80, minibatch_size=40, model={"fcnet_hiddens": [8]})
-        .evaluation(**evaluation)
-        .callbacks(Reader)
-        .debugging(seed=5)
-    )
+    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
+    return small_ppo(num_env_runners, callbacks=Reader, **settings, **evaluation)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from checkpoints import encode
+from tests.small_runs import learnt
 from trainer import PPOConfig, RLlibCallback
 from trainer.errors import ConfigError, EnvContractError, UnsupportedSpaceError
 from trainer.testing.envs import TargetEnv
@@ -123,11 +123,6 @@ def config(env: Any, *, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
     )
     made.update_from_dict(settings)
     return made
-
-
-def learnt(algo: Any) -> bytes:
-    state = algo.get_state()
-    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
 
 
 ENVS: dict[str, dict[str, Any]] = {

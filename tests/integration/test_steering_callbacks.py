@@ -13,6 +13,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import Checkpointable, encode, latest_checkpoint, read_manifest
+from tests.small_runs import small_ppo
 from trainer import (
     PPO,
     BestCheckpoint,
@@ -40,20 +41,8 @@ class Counting(RLlibCallback):
 
 
 def config(*callbacks: Any, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=2 // max(1, num_env_runners),
-        )
-        .training(train_batch_size=80, minibatch_size=40, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .callbacks(list(callbacks))
-        .debugging(seed=3)
-    )
-    made.update_from_dict(settings)
-    return made
+    made = small_ppo(num_env_runners, env="CartPole-v1", num_slots=2, batch=80, seed=3)
+    return made.callbacks(list(callbacks)).update_from_dict(settings)
 
 
 def steering(directory: Path) -> list[Any]:

@@ -16,6 +16,7 @@ import pytest
 from callbacks.ready_made import tracker_services as services
 from callbacks.ready_made.tracker_services import ArtifactService
 from tests.command_line import run, train
+from tests.small_runs import small_ppo
 from trainer import (
     PPO,
     AimLogger,
@@ -33,15 +34,7 @@ NAME = "env_runners/episode_return_mean"
 
 
 def config(*callbacks: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(num_env_runners=0)
-        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .callbacks(list(callbacks))
-        .debugging(seed=5)
-    )
+    return small_ppo(env="CartPole-v1", num_slots=1, batch=40, callbacks=list(callbacks))
 
 
 # ---- a server that stops answering
@@ -169,18 +162,20 @@ def test_mlflow_has_one_run_with_config_and_all_rows(
     assert [(point.step, point.value) for point in history] == [(40 * n, n) for n in range(1, 6)]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_wandb_offline_has_all_rows_under_one_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def wandb_offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    try:
-        train_and_resume(lambda: WandbLogger("tests", folder=tmp_path / "t"), tmp_path)
-    finally:
-        wandb.teardown()  # its threads
+    yield
+    wandb.teardown()  # its threads
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("wandb_offline")
+def test_wandb_offline_has_all_rows_under_one_id(tmp_path: Path) -> None:
+    train_and_resume(lambda: WandbLogger("tests", folder=tmp_path / "t"), tmp_path)
     folders = sorted((tmp_path / "t" / "wandb").glob("offline-run-*"))
     found = [wandb_record(folder, "training_iteration") for folder in folders]
     run_id = json.loads((tmp_path / "t" / "run.json").read_text())["run"]
@@ -361,16 +356,9 @@ def test_mlflow_has_a_run_per_trial_with_all_its_rows(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_wandb_offline_has_a_run_per_trial_with_all_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wandb = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    try:
-        tune_and_extend(tmp_path, lambda: tune.logger.WandbLoggerCallback("tests"))
-    finally:
-        wandb.teardown()
+@pytest.mark.usefixtures("wandb_offline")
+def test_wandb_offline_has_a_run_per_trial_with_all_its_rows(tmp_path: Path) -> None:
+    tune_and_extend(tmp_path, lambda: tune.logger.WandbLoggerCallback("tests"))
     folders = sorted((tmp_path / "x" / "trials").glob("*/wandb/offline-run-*"))
     found = dict(wandb_record(folder, "loss") for folder in folders)
     assert found == {

@@ -10,12 +10,11 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
+from tests.learning.test_ppo_learns import SEEDS, learnt_return
 from trainer import PPOConfig
 from trainer.testing.envs import TargetEnv
 
 pytestmark = pytest.mark.learning
-
-SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
 
 
 class NestedBandit(gymnasium.Env[Any, Any]):
@@ -62,32 +61,23 @@ def config(env: Any, seed: int, **training: Any) -> PPOConfig:
     )
 
 
-def learnt_return(made: PPOConfig, iterations: int) -> tuple[float, float]:
-    """The mean return of the most likely actions before training, and after it."""
-    with made.build_algo() as algo:
-        before = algo.evaluate()["env_runners"]["episode_return_mean"]
-        for _ in range(iterations):
-            algo.train()
-        return before, algo.evaluate()["env_runners"]["episode_return_mean"]
+IMAGES: dict[str, Any] = {
+    "num_epochs": 4,
+    "gamma": 0.5,
+    "lambda_": 0.9,
+    "model": {
+        "conv_filters": [[8, 3, 1], [16, 3, 2]],
+        "fcnet_hiddens": [64],
+        "fcnet_activation": "relu",
+        "vf_share_layers": True,
+    },
+}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_target_is_found_in_an_image(seed: int, mask: bool) -> None:
-    made = config(
-        TargetEnv,
-        seed,
-        env_config={"mask": mask},
-        num_epochs=4,
-        gamma=0.5,
-        lambda_=0.9,
-        model={
-            "conv_filters": [[8, 3, 1], [16, 3, 2]],
-            "fcnet_hiddens": [64],
-            "fcnet_activation": "relu",
-            "vf_share_layers": True,
-        },
-    )
+    made = config(TargetEnv, seed, env_config={"mask": mask}, **IMAGES)
     before, after = learnt_return(made, 16)
     assert before < 0.3
     assert after > 0.85
@@ -111,20 +101,7 @@ class Shown(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def shown_config(form: str, seed: int) -> PPOConfig:
-    return config(
-        Shown,
-        seed,
-        env_config={"form": form},
-        num_epochs=4,
-        gamma=0.5,
-        lambda_=0.9,
-        model={
-            "conv_filters": [[8, 3, 1], [16, 3, 2]],
-            "fcnet_hiddens": [64],
-            "fcnet_activation": "relu",
-            "vf_share_layers": True,
-        },
-    )
+    return config(Shown, seed, env_config={"form": form}, **IMAGES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -5,31 +5,23 @@ from typing import Any
 
 import pytest
 
-from callbacks import (
-    AlgorithmView,
-    ConfigView,
-    EnvRunnerGroupView,
-    EnvRunnerView,
-    EpisodeView,
-    MetricsLoggerView,
-    RLModuleView,
-    VectorEnvView,
-)
+from callbacks import views
 
 VIEWS: dict[Any, str] = {
-    AlgorithmView: "training_iteration config metrics env_runner_group eval_env_runner_group "
+    views.AlgorithmView: "training_iteration config metrics env_runner_group eval_env_runner_group "
     "evaluate save_to_path finish_saving get_module get_weights after_train_result is_stopped",
-    ConfigView: "in_evaluation",
-    EnvRunnerGroupView: "local_env_runner foreach_env_runner set_task get_tasks "
+    views.ConfigView: "in_evaluation",
+    views.EnvRunnerGroupView: "local_env_runner foreach_env_runner set_task get_tasks "
     "healthy_env_runner_ids",
-    EnvRunnerView: "worker_index config env module metrics num_envs weights_version env_seed",
-    EpisodeView: "id_ t is_terminated is_truncated is_done task custom_data __len__ "
+    views.EnvRunnerView: "worker_index config env module metrics num_envs weights_version env_seed",
+    views.EpisodeView: "id_ t is_terminated is_truncated is_done task custom_data __len__ "
     "get_observations get_actions get_rewards get_infos get_extra_model_outputs get_return "
     "get_rewritten_return "
     "env_steps add_temporary_timestep_data get_temporary_timestep_data",
-    MetricsLoggerView: "log_value log_dict log_time set_value peek",
-    RLModuleView: "observation_space action_space forward_inference forward_exploration get_state",
-    VectorEnvView: "envs num_envs unwrapped",
+    views.MetricsLoggerView: "log_value log_dict log_time set_value peek",
+    views.RLModuleView: "observation_space action_space forward_inference forward_exploration "
+    "get_state",
+    views.VectorEnvView: "envs num_envs unwrapped",
 }
 
 

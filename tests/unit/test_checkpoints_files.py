@@ -197,24 +197,30 @@ def test_every_flipped_bit_of_every_file_is_noticed(tmp_path: Path) -> None:
     verify(path)
 
 
-@pytest.mark.parametrize("name", ["learner.rl_module.state", "code.pkl"])
-@pytest.mark.parametrize(
-    "damage", ["missing", "truncated", "longer", "empty", "folder", "link", "fifo"]
-)
-def test_damaged_file_is_named(tmp_path: Path, name: str, damage: str) -> None:
-    path = save(tmp_path / "c", code=pack_code(1))
-    file = path / name
+DAMAGES = ("missing", "cut", "longer", "empty", "folder", "link", "fifo")
+
+
+def spoil(file: Path, damage: str) -> None:
+    """Damages a file in one of the ways of `DAMAGES`."""
     data = file.read_bytes()
     file.unlink()
     if damage == "folder":
         file.mkdir()
     elif damage == "link":
-        (tmp_path / "elsewhere").write_bytes(data)
-        file.symlink_to(tmp_path / "elsewhere")
+        elsewhere = file.parent.with_name("elsewhere")
+        elsewhere.write_bytes(data)
+        file.symlink_to(elsewhere)
     elif damage == "fifo":
         os.mkfifo(file)
     elif damage != "missing":
-        file.write_bytes({"truncated": data[:-1], "longer": data + b"x", "empty": b""}[damage])
+        file.write_bytes({"cut": data[:-1], "longer": data + b"x", "empty": b""}[damage])
+
+
+@pytest.mark.parametrize("name", ["learner.rl_module.state", "code.pkl"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_file_is_named(tmp_path: Path, name: str, damage: str) -> None:
+    path = save(tmp_path / "c", code=pack_code(1))
+    spoil(path / name, damage)
     for read in (read_checkpoint, verify):
         with pytest.raises(CheckpointCorruptError, match=name):
             read(path)

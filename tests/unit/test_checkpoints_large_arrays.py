@@ -40,7 +40,7 @@ from checkpoints.codec import decode, encode_split
 from checkpoints.file_system import StreamedHash
 from checkpoints.writer import encode_checkpoint, write_encoded
 from tests.unit.test_checkpoints_codec import VALUES, same
-from tests.unit.test_checkpoints_files import rewrite_manifest
+from tests.unit.test_checkpoints_files import DAMAGES, rewrite_manifest, spoil
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
 
 MB = 10**6
@@ -173,21 +173,15 @@ def test_what_is_detached_no_longer_follows_the_arrays(tmp_path: Path) -> None:
 # ---- damage and forgery
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "longer", "empty", "folder", "link", "bit"])
+@pytest.mark.parametrize("damage", [*DAMAGES, "bit"])
 @pytest.mark.parametrize("mapped", [False, True])
 def test_damaged_array_file_is_named(tmp_path: Path, damage: str, mapped: bool) -> None:
     path = save(tmp_path / "c")
     file = path / "a.b.1.array"
-    data = file.read_bytes()
-    file.unlink()
-    if damage == "folder":
-        file.mkdir()
-    elif damage == "link":
-        (tmp_path / "elsewhere").write_bytes(data)
-        file.symlink_to(tmp_path / "elsewhere")
-    elif damage != "missing":
-        changed = {"cut": data[:-1], "longer": data + b"x", "empty": b"", "bit": b"\1" + data[1:]}
-        file.write_bytes(changed[damage])
+    if damage == "bit":
+        file.write_bytes(b"\1" + file.read_bytes()[1:])
+    else:
+        spoil(file, damage)
     for read in (lambda p: read_checkpoint(p, mapped=mapped), verify):
         with pytest.raises(CheckpointCorruptError, match=r"a\.b\.1\.array") as caught:
             read(path)

@@ -225,7 +225,8 @@ def test_evaluation_may_cut_episodes_for_nothing_is_learnt_from_them() -> None:
 def test_advantages_from_values_need_a_critic() -> None:
     """It is told with the other problems, not by the learner that cannot be made."""
     text = _problems(_ppo(use_critic=False, lr=-1.0))
-    assert "`use_critic=False`: `use_gae=True` needs values" in text
+    assert "`use_gae=True`: it needs values, but `use_critic=False` learns none" in text
+    assert "Give use_gae=False, too" in text
     assert "lr=-1.0" in text
     settings = {"use_gae": False, "batch_mode": "complete_episodes"}
     assert _problems(_ppo(use_critic=False, **settings)) == ""

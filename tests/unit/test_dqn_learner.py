@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trainer.algorithms.dqn import dqn
 from trainer.algorithms.dqn.dqn import (
+    DQNConfig,
     DQNLearner,
     DQNSettings,
     distributional_loss,
@@ -195,7 +196,7 @@ def learner(
             action_space=spaces.Discrete(actions),
             model_config=TABULAR if model is None else model,
         ),
-        settings=DQNSettings(**chosen),
+        settings=DQNSettings.from_config(DQNConfig().training(**chosen)),
         root_seed=3,
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from checkpoints import encode
 from tests.unit.test_ppo_learner import ACTIONS, OBSERVATIONS, sample
-from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
+from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ModuleError
 from trainer.learners import LearnerGroup, LearnerSpec, chunks_by_module
@@ -22,7 +22,8 @@ def group(*ids: str) -> LearnerGroup[Any]:
         action_space=ACTIONS["discrete"],
         model_config={"fcnet_hiddens": [8]},
     )
-    settings = PPOSettings(lr=0.01, num_epochs=2, minibatch_size=16, shuffle_batch_per_epoch=True)
+    config = PPOConfig().training(lr=0.01, num_epochs=2, minibatch_size=16)
+    settings = PPOSettings.from_config(config)
     return LearnerGroup(
         {
             id_: LearnerSpec(PPOLearner, spec, settings, 3, position=module_position(id_)).build()

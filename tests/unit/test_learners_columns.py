@@ -12,7 +12,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algorithms.ppo.ppo import PPOLearner, PPOSettings
+from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
 from trainer.connectors import ObservationEncoder, standardize
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
@@ -38,7 +38,7 @@ def learner(learner_class: type[PPOLearner] = PPOLearner, **settings: Any) -> PP
             action_space=spaces.Discrete(2),
             model_config={"fcnet_hiddens": [4], "vf_share_layers": False},
         ),
-        settings=PPOSettings(**chosen),
+        settings=PPOSettings.from_config(PPOConfig().training(**chosen)),
         root_seed=3,
     )
 

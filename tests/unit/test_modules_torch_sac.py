@@ -28,7 +28,8 @@ MODEL: dict[str, Any] = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
 
 def learner(module_class: type[RLModule], actions: Any, **model: Any) -> SACLearner:
     spec = RLModuleSpec(module_class, OBSERVATIONS, actions, model)
-    settings = SACSettings(gamma=0.5, lr=1e-2, actor_lr=1e-2, alpha_lr=1e-2)
+    config = SACConfig().training(gamma=0.5, actor_lr=1e-2, alpha_lr=1e-2)
+    settings = SACSettings.from_config(config, lr=1e-2)
     return SACLearner(module_spec=spec, settings=settings, root_seed=3)
 
 

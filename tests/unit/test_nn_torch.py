@@ -12,7 +12,7 @@ from gymnasium import spaces
 pytest.importorskip("torch")
 
 from trainer import ConfigError, PPOConfig, RLModule, RLModuleSpec
-from trainer.algorithms.sac.sac import SACLearner, SACSettings
+from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACSettings
 from trainer.learners import ReplayBatch
 from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
 from trainer.nn import ACTIVATIONS
@@ -90,7 +90,8 @@ def test_losses_of_sac_are_those_of_numpy(actions: Any) -> None:
     found = []
     for backend in ("numpy", "torch"):
         spec = RLModuleSpec(SACModule, BOX, actions, {**SMALL, "backend": backend})
-        subject = SACLearner(module_spec=spec, settings=SACSettings(), root_seed=3)
+        settings = SACSettings.from_config(SACConfig(), lr=3e-4)
+        subject = SACLearner(module_spec=spec, settings=settings, root_seed=3)
         losses = subject.losses(rows, rng=np.random.default_rng(2))
         found.append((losses.total, subject.module.gradients.flat.copy()))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)

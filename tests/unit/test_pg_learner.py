@@ -10,11 +10,11 @@ import pytest
 from gymnasium import spaces
 
 from trainer import PGConfig, PPOConfig
-from trainer.algorithms.pg.pg import PGLearner, PGLoss, PGSettings, pg_loss
+from trainer.algorithms.pg.pg import PGLearner, PGLoss, pg_loss
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
-from trainer.learners import Columns, LearnerSpec, columns_from_episodes
+from trainer.learners import Columns, LearnerSettings, LearnerSpec, columns_from_episodes
 from trainer.modules import PolicyModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS
@@ -85,7 +85,7 @@ def learner(**settings: Any) -> PGLearner:
             action_space=spaces.Discrete(3),
             model_config={"fcnet_hiddens": [8], "vf_share_layers": False},
         ),
-        PGSettings(**{"lr": 0.05, **settings}),
+        LearnerSettings.from_config(PGConfig().training(**{"lr": 0.05, **settings})),
         3,
     ).build()
 

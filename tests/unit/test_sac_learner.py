@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.sac.sac import SACLearner, SACLosses, SACSettings
+from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACLosses, SACSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
 from trainer.learners import ReplayBatch
@@ -43,7 +43,7 @@ def learner(
     model: dict[str, Any] | None = None,
     **settings: Any,
 ) -> SACLearner:
-    chosen = {"gamma": 0.5, "train_batch_size": 16, **settings}
+    config = SACConfig().training(**{"gamma": 0.5, "train_batch_size": 16, **settings})
     return SACLearner(
         module_spec=RLModuleSpec(
             module_class=module_class,
@@ -51,7 +51,7 @@ def learner(
             action_space=actions,
             model_config=model or {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"},
         ),
-        settings=SACSettings(**chosen),
+        settings=SACSettings.from_config(config, lr=config.critic_lr),
         root_seed=3,
     )
 
@@ -183,7 +183,13 @@ def played(
 
 
 def bandit_learner(**settings: Any) -> SACLearner:
-    chosen: dict[str, Any] = {"lr": 0.02, "actor_lr": 0.02, "tau": 0.2, "alpha_lr": 0.0, **settings}
+    chosen: dict[str, Any] = {
+        "critic_lr": 0.02,
+        "actor_lr": 0.02,
+        "tau": 0.2,
+        "alpha_lr": 0.0,
+        **settings,
+    }
     model = {**TABULAR, "initial_alpha": chosen.pop("initial_alpha", 0.5)}
     return learner(spaces.Discrete(2), observations=spaces.Discrete(1), model=model, **chosen)
 
@@ -280,7 +286,7 @@ def moved(subject: SACLearner, **arguments: Any) -> dict[str, float]:
 
 def test_every_part_has_its_learning_rate() -> None:
     # The first step of Adam is as long as the learning rate.
-    rates: dict[str, Any] = {"lr": 0.03, "actor_lr": 0.02, "alpha_lr": 0.01}
+    rates: dict[str, Any] = {"critic_lr": 0.03, "actor_lr": 0.02, "alpha_lr": 0.01}
     changes = moved(learner(**rates))
     expected = {"pi": 0.02, "qf": 0.03, "qf_twin": 0.03, "log_alpha": 0.01}
     assert changes == pytest.approx(expected, rel=1e-2)
@@ -288,9 +294,10 @@ def test_every_part_has_its_learning_rate() -> None:
 
 def test_learning_rates_follow_schedules_of_env_steps() -> None:
     falling = [[0, 0.02], [100, 0.0]]
-    changes = moved(learner(actor_lr=falling, lr=falling, alpha_lr=falling), num_env_steps=50)
+    rates: dict[str, Any] = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), falling)
+    changes = moved(learner(**rates), num_env_steps=50)
     assert changes == pytest.approx(dict.fromkeys(changes, 0.01), rel=1e-2)
-    frozen = moved(learner(actor_lr=falling, lr=falling, alpha_lr=falling), num_env_steps=100)
+    frozen = moved(learner(**rates), num_env_steps=100)
     assert frozen == dict.fromkeys(changes, 0.0)
 
 
@@ -316,7 +323,7 @@ def test_gradients_are_clipped_part_by_part() -> None:
 
 
 def test_target_critics_follow_by_the_share_tau() -> None:
-    subject = learner(tau=0.25, lr=0.05)
+    subject = learner(tau=0.25, critic_lr=0.05)
     assert subject.module.critics is not None
     before = subject.target.critics.parameters.flat.copy()
     np.testing.assert_array_equal(before, subject.module.critics.block)
@@ -338,7 +345,7 @@ def test_given_weights_are_those_of_the_targets_too() -> None:
 
 def test_actions_are_drawn_anew_in_every_update() -> None:
     rows = batch(dtype=np.float32)
-    subject = learner(lr=0.0, actor_lr=0.0, alpha_lr=0.0)
+    subject = learner(critic_lr=0.0, actor_lr=0.0, alpha_lr=0.0)
     seen = {
         losses_of(subject, rows).policy_loss,
         subject.losses(rows, rng=np.random.default_rng(3)).policy_loss,
@@ -410,11 +417,6 @@ def test_a_loss_that_is_not_finite_is_named_and_changes_nothing() -> None:
 def test_another_kind_of_network_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"QModule.*SACModule"):
         learner(CHOICE, module_class=QModule, model=TABULAR)
-
-
-def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="actor_lr"):
-        SACSettings(actor_lr=-1.0)
 
 
 def test_masked_actions_are_neither_played_nor_valued() -> None:

@@ -9,47 +9,40 @@ from typing import Any
 
 import pytest
 
+from trainer import tune
 from trainer.errors import TuneError
-from trainer.tune.configs import (
-    CheckpointConfig,
-    FailureConfig,
-    ResumeConfig,
-    RunConfig,
-    SyncConfig,
-    TuneConfig,
-    default_num_lanes,
-)
+from trainer.tune.configs import default_num_lanes
 
 
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda: TuneConfig(mode="maximum"), "mode"),
-        (lambda: TuneConfig(metric=3), "metric"),
-        (lambda: TuneConfig(metric=["a", "b"], mode=["max"]), "as many modes"),
-        (lambda: TuneConfig(num_samples=0), "at least 1, or -1"),
-        (lambda: TuneConfig(num_samples=-2), "num_samples"),
-        (lambda: TuneConfig(seed=-1), "seed"),
-        (lambda: TuneConfig(order="random"), "order"),  # type: ignore[arg-type]
-        (lambda: TuneConfig(engine="dask"), "expected one of .local., .ray., or an engine"),
-        (lambda: TuneConfig(engine="ray", in_process=True), "give one of them"),
-        (lambda: TuneConfig(time_budget_s=0), "time_budget_s"),
-        (lambda: TuneConfig(max_run_ahead=-1), "max_run_ahead"),
-        (lambda: CheckpointConfig(num_to_keep=0), "checkpoint_frequency=0"),
-        (lambda: CheckpointConfig(checkpoint_score_order="up"), "score_order"),  # type: ignore[arg-type]
-        (lambda: FailureConfig(max_failures=-2), "max_failures"),
-        (lambda: FailureConfig(fail_fast=True, max_failures=2), "one of them"),
-        (lambda: FailureConfig(fail_fast="loud"), "fail_fast"),  # type: ignore[arg-type]
-        (lambda: ResumeConfig(errored="again"), "errored"),  # type: ignore[arg-type]
-        (lambda: RunConfig(storage_path="s3://bucket/runs"), "local disk"),
-        (lambda: RunConfig(storage_filesystem=object()), "local disk"),
-        (lambda: RunConfig(local_dir="runs"), "storage_path"),
-        (lambda: RunConfig(name="a/b"), "slashes"),
-        (lambda: RunConfig(failure_config=3), "FailureConfig"),  # type: ignore[arg-type]
-        (lambda: RunConfig(callbacks=print), "a list"),  # type: ignore[arg-type]
-        (lambda: RunConfig(log_to_file=("a", "b", "c")), "two names"),
-        (lambda: RunConfig(verbose=7), "verbose"),
-        (lambda: SyncConfig(upload_dir="s3://bucket"), "mounted folder"),
+        (lambda: tune.TuneConfig(mode="maximum"), "mode"),
+        (lambda: tune.TuneConfig(metric=3), "metric"),
+        (lambda: tune.TuneConfig(metric=["a", "b"], mode=["max"]), "as many modes"),
+        (lambda: tune.TuneConfig(num_samples=0), "at least 1, or -1"),
+        (lambda: tune.TuneConfig(num_samples=-2), "num_samples"),
+        (lambda: tune.TuneConfig(seed=-1), "seed"),
+        (lambda: tune.TuneConfig(order="random"), "order"),  # type: ignore[arg-type]
+        (lambda: tune.TuneConfig(engine="dask"), "expected one of .local., .ray., or an engine"),
+        (lambda: tune.TuneConfig(engine="ray", in_process=True), "give one of them"),
+        (lambda: tune.TuneConfig(time_budget_s=0), "time_budget_s"),
+        (lambda: tune.TuneConfig(max_run_ahead=-1), "max_run_ahead"),
+        (lambda: tune.CheckpointConfig(num_to_keep=0), "checkpoint_frequency=0"),
+        (lambda: tune.CheckpointConfig(checkpoint_score_order="up"), "score_order"),  # type: ignore[arg-type]
+        (lambda: tune.FailureConfig(max_failures=-2), "max_failures"),
+        (lambda: tune.FailureConfig(fail_fast=True, max_failures=2), "one of them"),
+        (lambda: tune.FailureConfig(fail_fast="loud"), "fail_fast"),  # type: ignore[arg-type]
+        (lambda: tune.ResumeConfig(errored="again"), "errored"),  # type: ignore[arg-type]
+        (lambda: tune.RunConfig(storage_path="s3://bucket/runs"), "local disk"),
+        (lambda: tune.RunConfig(storage_filesystem=object()), "local disk"),
+        (lambda: tune.RunConfig(local_dir="runs"), "storage_path"),
+        (lambda: tune.RunConfig(name="a/b"), "slashes"),
+        (lambda: tune.RunConfig(failure_config=3), "FailureConfig"),  # type: ignore[arg-type]
+        (lambda: tune.RunConfig(callbacks=print), "a list"),  # type: ignore[arg-type]
+        (lambda: tune.RunConfig(log_to_file=("a", "b", "c")), "two names"),
+        (lambda: tune.RunConfig(verbose=7), "verbose"),
+        (lambda: tune.SyncConfig(upload_dir="s3://bucket"), "mounted folder"),
     ],
 )
 def test_wrong_fields_are_named(make: Any, expected: str) -> None:
@@ -59,27 +52,27 @@ def test_wrong_fields_are_named(make: Any, expected: str) -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     with pytest.raises(TuneError) as raised:
-        TuneConfig(num_samples=-5, seed=1.5, order="x", engine="y")  # type: ignore[arg-type]
+        tune.TuneConfig(num_samples=-5, seed=1.5, order="x", engine="y")  # type: ignore[arg-type]
     for name in ("num_samples", "seed", "order", "engine"):
         assert name in str(raised.value)
 
 
 def test_defaults_stand_for_none() -> None:
-    config = RunConfig(storage_path=None, checkpoint_config=None, callbacks=None)
+    config = tune.RunConfig(storage_path=None, checkpoint_config=None, callbacks=None)
     assert config.storage_path == "runs"
-    assert config.checkpoint_config == CheckpointConfig()
-    assert config.failure_config == FailureConfig()
+    assert config.checkpoint_config == tune.CheckpointConfig()
+    assert config.failure_config == tune.FailureConfig()
     assert config.callbacks == ()
-    assert RunConfig(storage_path=Path("x"), log_to_file=("out", "err")).verbose == 1
-    assert TuneConfig(max_concurrent_trials=0).max_concurrent_trials is None
-    assert TuneConfig(time_budget_s=dt.timedelta(hours=1)).time_budget_s == 3600
-    assert TuneConfig(metric=["a", "b"], mode=["max", "min"]).metric == ["a", "b"]
-    SyncConfig(sync_period=300)
+    assert tune.RunConfig(storage_path=Path("x"), log_to_file=("out", "err")).verbose == 1
+    assert tune.TuneConfig(max_concurrent_trials=0).max_concurrent_trials is None
+    assert tune.TuneConfig(time_budget_s=dt.timedelta(hours=1)).time_budget_s == 3600
+    assert tune.TuneConfig(metric=["a", "b"], mode=["max", "min"]).metric == ["a", "b"]
+    tune.SyncConfig(sync_period=300)
 
 
 def test_configs_are_values() -> None:
-    assert TuneConfig(num_samples=3) == TuneConfig(num_samples=3)
-    config = dataclasses.replace(RunConfig(name="a"), verbose=0)
+    assert tune.TuneConfig(num_samples=3) == tune.TuneConfig(num_samples=3)
+    config = dataclasses.replace(tune.RunConfig(name="a"), verbose=0)
     assert (config.name, config.verbose) == ("a", 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.name = "b"  # type: ignore[misc]

@@ -10,27 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer import DQNConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PPOConfig, SACConfig, tune
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError, SearchSpaceError
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.search_space import (
-    Domain,
-    SearchSpace,
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
+from trainer.tune.search_space import Domain, SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, SearchContext
 
 
@@ -55,36 +39,39 @@ def configs(
 
 
 def test_ints_leave_the_upper_bound_out_and_multiples_do_not() -> None:
-    assert set(draws(randint(0, 3))) == {0, 1, 2}
-    assert set(draws(qrandint(0, 4, 2))) == {0, 2, 4}
-    assert set(draws(qrandint(0, 3))) == {0, 1, 2}  # as in Ray Tune, q=1 is no q
-    assert set(draws(quniform(0, 1, 0.25))) == {0, 0.25, 0.5, 0.75, 1}
-    assert set(draws(lograndint(1, 4))) == {1, 2, 3}
-    assert set(draws(qlograndint(2, 8, 2))) == {2, 4, 6, 8}
-    assert set(draws(qloguniform(1, 3, 1))) == {1.0, 2.0, 3.0}
+    assert set(draws(tune.randint(0, 3))) == {0, 1, 2}
+    assert set(draws(tune.qrandint(0, 4, 2))) == {0, 2, 4}
+    assert set(draws(tune.qrandint(0, 3))) == {0, 1, 2}  # as in Ray Tune, q=1 is no q
+    assert set(draws(tune.quniform(0, 1, 0.25))) == {0, 0.25, 0.5, 0.75, 1}
+    assert set(draws(tune.lograndint(1, 4))) == {1, 2, 3}
+    assert set(draws(tune.qlograndint(2, 8, 2))) == {2, 4, 6, 8}
+    assert set(draws(tune.qloguniform(1, 3, 1))) == {1.0, 2.0, 3.0}
 
 
 def test_multiples_are_free_of_noise_in_the_last_bits() -> None:
-    assert set(draws(quniform(0, 0.5, 0.1))) == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
+    assert set(draws(tune.quniform(0, 0.5, 0.1))) == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
 
 
 def test_floats_are_spread_as_their_names_say() -> None:
-    plain, logarithms = draws(uniform(2, 4), 4000), np.log10(draws(loguniform(1e-4, 1), 4000))
+    plain, logarithms = (
+        draws(tune.uniform(2, 4), 4000),
+        np.log10(draws(tune.loguniform(1e-4, 1), 4000)),
+    )
     assert min(plain) >= 2
     assert max(plain) < 4
     assert np.mean(plain) == pytest.approx(3, abs=0.05)
     assert logarithms.min() >= -4
     assert logarithms.max() < 0
     assert logarithms.mean() == pytest.approx(-2, abs=0.1)
-    normal = draws(randn(10, 2), 4000)
+    normal = draws(tune.randn(10, 2), 4000)
     assert np.mean(normal) == pytest.approx(10, abs=0.2)
     assert np.std(normal) == pytest.approx(2, abs=0.2)
-    assert {value * 2 % 1 for value in draws(qrandn(0, 1, 0.5))} == {0}
+    assert {value * 2 % 1 for value in draws(tune.qrandn(0, 1, 0.5))} == {0}
 
 
 def test_a_choice_may_hold_anything_and_takes_all_equally_often() -> None:
     values: list[Any] = [None, dict, [1, 2], "x"]
-    counts = [sum(value is each for value in draws(choice(values), 4000)) for each in values]
+    counts = [sum(value is each for value in draws(tune.choice(values), 4000)) for each in values]
     assert min(counts) > 900
 
 
@@ -98,48 +85,48 @@ def test_a_choice_knows_functions_apart() -> None:
     called: Any = first
     functions: list[Any] = [first, second, partial(called, 1), partial(called, 2)]
     for values in (functions, functions[::-1]):
-        assert [choice(values).index(each) for each in values] == list(range(len(values)))
-    assert choice([first]).index(second) is None
-    assert choice([first, second]) != choice([second, first])
+        assert [tune.choice(values).index(each) for each in values] == list(range(len(values)))
+    assert tune.choice([first]).index(second) is None
+    assert tune.choice([first, second]) != tune.choice([second, first])
 
 
 def test_domains_print_as_they_are_written_and_are_compared_by_value() -> None:
     written = {
-        "loguniform(1e-05, 0.01)": loguniform(1e-5, 1e-2),
-        "quniform(0.0, 1.0, 0.25)": quniform(0, 1, 0.25),
-        "randint(0, 3)": randint(0, 3),
-        "choice([[64], 'x'])": choice([[64], "x"]),
-        "grid_search([1, 2])": grid_search([1, 2]),
-        "randn(0.0, 1.0)": randn(),
+        "loguniform(1e-05, 0.01)": tune.loguniform(1e-5, 1e-2),
+        "quniform(0.0, 1.0, 0.25)": tune.quniform(0, 1, 0.25),
+        "randint(0, 3)": tune.randint(0, 3),
+        "choice([[64], 'x'])": tune.choice([[64], "x"]),
+        "grid_search([1, 2])": tune.grid_search([1, 2]),
+        "randn(0.0, 1.0)": tune.randn(),
     }
     for text, domain in written.items():
         assert repr(domain) == text
-    assert choice([[64], [1]]) == choice([[64], [1]])
-    assert hash(choice([[64], [1]])) == hash(choice([[64], [1]]))
-    assert uniform(0, 1) == uniform(0, 1) != uniform(0, 2)
+    assert tune.choice([[64], [1]]) == tune.choice([[64], [1]])
+    assert hash(tune.choice([[64], [1]])) == hash(tune.choice([[64], [1]]))
+    assert tune.uniform(0, 1) == tune.uniform(0, 1) != tune.uniform(0, 2)
 
 
 @pytest.mark.parametrize(
     "write",
     [
-        lambda: uniform(1, 0),
-        lambda: uniform(1, 1),
-        lambda: uniform(0, float("inf")),
-        lambda: choice([]),
-        lambda: choice("abc"),
-        lambda: grid_search([]),
-        lambda: loguniform(0, 1),
-        lambda: lograndint(0, 5),
-        lambda: quniform(0, 1, 0),
-        lambda: quniform(0, 1, 0.3),
-        lambda: qrandint(0, 5, 2),
-        lambda: randint(0.5, 3),  # type: ignore[arg-type]
-        lambda: randn(0, 0),
-        lambda: choice([uniform(0, 1), 3]),
-        lambda: sample_from(3),  # type: ignore[arg-type]
+        lambda: tune.uniform(1, 0),
+        lambda: tune.uniform(1, 1),
+        lambda: tune.uniform(0, float("inf")),
+        lambda: tune.choice([]),
+        lambda: tune.choice("abc"),
+        lambda: tune.grid_search([]),
+        lambda: tune.loguniform(0, 1),
+        lambda: tune.lograndint(0, 5),
+        lambda: tune.quniform(0, 1, 0),
+        lambda: tune.quniform(0, 1, 0.3),
+        lambda: tune.qrandint(0, 5, 2),
+        lambda: tune.randint(0.5, 3),  # type: ignore[arg-type]
+        lambda: tune.randn(0, 0),
+        lambda: tune.choice([tune.uniform(0, 1), 3]),
+        lambda: tune.sample_from(3),  # type: ignore[arg-type]
         lambda: SearchSpace({"x": {"eval": "1 + 1"}}),
         lambda: SearchSpace(3),  # type: ignore[arg-type]
-        lambda: SearchSpace({"a/b": uniform(0, 1), "a": {"b": uniform(0, 1)}}),
+        lambda: SearchSpace({"a/b": tune.uniform(0, 1), "a": {"b": tune.uniform(0, 1)}}),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_where_it_is_written(write: Callable[[], object]) -> None:
@@ -153,10 +140,10 @@ def test_what_cannot_be_drawn_is_refused_where_it_is_written(write: Callable[[],
 
 def test_grids_multiply_the_first_varies_slowest_and_samples_differ() -> None:
     space = {
-        "a": grid_search([0, 1]),
+        "a": tune.grid_search([0, 1]),
         "in": {"b": {"grid_search": ["x", "y"]}},
-        "c": grid_search([True, False]),
-        "drawn": uniform(0, 1),
+        "c": tune.grid_search([True, False]),
+        "drawn": tune.uniform(0, 1),
     }
     made = configs(space, num_samples=2)
     assert len(made) == 16
@@ -167,24 +154,28 @@ def test_grids_multiply_the_first_varies_slowest_and_samples_differ() -> None:
 
 
 def test_a_constant_grid_has_the_same_draws_at_all_its_points() -> None:
-    space = {"a": grid_search([0, 1]), "drawn": uniform(0, 1)}
+    space = {"a": tune.grid_search([0, 1]), "drawn": tune.uniform(0, 1)}
     made = configs(space, num_samples=2, constant_grid_search=True)
     assert [each["a"] for each in made] == [0, 1, 0, 1]
     assert made[0]["drawn"] == made[1]["drawn"] != made[2]["drawn"] == made[3]["drawn"]
 
 
 def test_a_suggestion_follows_from_seed_and_number_alone() -> None:
-    space = {"x": uniform(0, 1), "n": randint(0, 1000)}
+    space = {"x": tune.uniform(0, 1), "n": tune.randint(0, 1000)}
     assert configs(space, num_samples=10) == configs(space, num_samples=20)[:10]
     assert configs(space, num_samples=10) == configs(space, num_samples=10)
     assert configs(space, num_samples=10) != configs(space, num_samples=10, seed=6)
     # A parameter more changes nothing for the others.
-    more = configs({"y": uniform(0, 1), **space}, num_samples=10)
+    more = configs({"y": tune.uniform(0, 1), **space}, num_samples=10)
     assert [each["x"] for each in more] == [each["x"] for each in configs(space, num_samples=10)]
 
 
 def test_points_to_evaluate_come_first_and_leave_the_rest_to_be_drawn() -> None:
-    space = {"x": uniform(0, 1), "m": {"h": choice([[64], [256, 256]])}, "g": grid_search([1, 2])}
+    space = {
+        "x": tune.uniform(0, 1),
+        "m": {"h": tune.choice([[64], [256, 256]])},
+        "g": tune.grid_search([1, 2]),
+    }
     points = [{"x": 0.5, "m": {"h": [256, 256]}, "g": 2}, {"x": 0.25}]
     made = configs(space, num_samples=3, points_to_evaluate=points)
     assert made[0] == {"x": 0.5, "m": {"h": [256, 256]}, "g": 2}
@@ -203,7 +194,12 @@ def test_points_to_evaluate_come_first_and_leave_the_rest_to_be_drawn() -> None:
     ],
 )
 def test_points_outside_of_the_space_are_refused(point: Mapping[str, Any], expected: str) -> None:
-    space = {"x": uniform(0, 1), "h": choice([[1]]), "n": randint(0, 4), "constant": 1}
+    space = {
+        "x": tune.uniform(0, 1),
+        "h": tune.choice([[1]]),
+        "n": tune.randint(0, 4),
+        "constant": 1,
+    }
     with pytest.raises(SearchSpaceError, match=expected):
         configs(space, points_to_evaluate=[point])
 
@@ -213,13 +209,16 @@ def test_points_outside_of_the_space_are_refused(point: Mapping[str, Any], expec
 
 def test_sample_from_sees_other_values_in_both_writings() -> None:
     space = {
-        "double": sample_from(lambda spec: spec.config.x * 2),
-        "x": uniform(0, 1),
-        "m": {"width": choice([8, 16]), "depth": sample_from(lambda config: config["m"]["width"])},
-        "four": sample_from(lambda config: config.double * 2),
-        "alone": sample_from(lambda: 7),
-        "rolled": sample_from(lambda rng: int(rng.integers(100))),
-        "both": sample_from(lambda config, rng: (len(dict(config)), float(rng.random()))),
+        "double": tune.sample_from(lambda spec: spec.config.x * 2),
+        "x": tune.uniform(0, 1),
+        "m": {
+            "width": tune.choice([8, 16]),
+            "depth": tune.sample_from(lambda config: config["m"]["width"]),
+        },
+        "four": tune.sample_from(lambda config: config.double * 2),
+        "alone": tune.sample_from(lambda: 7),
+        "rolled": tune.sample_from(lambda rng: int(rng.integers(100))),
+        "both": tune.sample_from(lambda config, rng: (len(dict(config)), float(rng.random()))),
     }
     made = configs(space, num_samples=3)
     for each in made:
@@ -233,13 +232,13 @@ def test_sample_from_sees_other_values_in_both_writings() -> None:
 
 def test_sample_from_in_a_circle_and_one_that_raises_are_named() -> None:
     circle = {
-        "a": sample_from(lambda config: config["b"]),
-        "b": sample_from(lambda config: config["a"]),
+        "a": tune.sample_from(lambda config: config["b"]),
+        "b": tune.sample_from(lambda config: config["a"]),
     }
     with pytest.raises(SearchSpaceError, match="a -> b -> a"):
         configs(circle)
     with pytest.raises(SearchSpaceError, match="KeyError"):
-        configs({"a": sample_from(lambda config: config["nothing"])})
+        configs({"a": tune.sample_from(lambda config: config["nothing"])})
 
 
 # ---- places in configs
@@ -247,7 +246,12 @@ def test_sample_from_in_a_circle_and_one_that_raises_are_named() -> None:
 
 def test_constants_arrays_and_classes_pass_through_untouched() -> None:
     array, callback = np.arange(3), object()
-    space = {"env": dict, "array": array, "callback": callback, "list": [1, {"x": uniform(0, 1)}]}
+    space = {
+        "env": dict,
+        "array": array,
+        "callback": callback,
+        "list": [1, {"x": tune.uniform(0, 1)}],
+    }
     (made,) = configs(space)
     assert made["env"] is dict
     assert made["array"] is array
@@ -261,9 +265,12 @@ def test_constants_arrays_and_classes_pass_through_untouched() -> None:
 def test_a_config_object_takes_domains_and_is_not_changed() -> None:
     config = (
         PPOConfig()
-        .environment("CartPole-v1", env_config={"size": choice([3, 5])})
-        .training(lr=grid_search([1e-3, 1e-4]), model={"fcnet_hiddens": choice([[64], [256, 256]])})
-        .evaluation(evaluation_config={"explore": choice([True, False])})
+        .environment("CartPole-v1", env_config={"size": tune.choice([3, 5])})
+        .training(
+            lr=tune.grid_search([1e-3, 1e-4]),
+            model={"fcnet_hiddens": tune.choice([[64], [256, 256]])},
+        )
+        .evaluation(evaluation_config={"explore": tune.choice([True, False])})
     )
     before = config.to_dict()
     made = configs(config, num_samples=2)
@@ -279,7 +286,7 @@ def test_a_config_object_takes_domains_and_is_not_changed() -> None:
 
 
 def test_a_frozen_config_gives_configs_that_can_be_changed() -> None:
-    config = PPOConfig().training(lr=uniform(1e-4, 1e-3))
+    config = PPOConfig().training(lr=tune.uniform(1e-4, 1e-3))
     config.freeze()
     (made,) = configs(config)
     made.lr = 0.5
@@ -287,8 +294,8 @@ def test_a_frozen_config_gives_configs_that_can_be_changed() -> None:
 
 
 def test_a_config_with_a_search_space_says_to_use_a_tuner() -> None:
-    config = PPOConfig().environment("CartPole-v1").training(lr=uniform(1e-4, 1e-3))
-    config.training(model={"fcnet_hiddens": [grid_search([64, 32])]})
+    config = PPOConfig().environment("CartPole-v1").training(lr=tune.uniform(1e-4, 1e-3))
+    config.training(model={"fcnet_hiddens": [tune.grid_search([64, 32])]})
     with pytest.raises(ConfigError, match=r"lr is a search space(.|\n)*tune\.Tuner") as raised:
         config.validate()
     assert "model_config['fcnet_hiddens'][0] is a search space" in str(raised.value)
@@ -302,7 +309,7 @@ def test_every_setting_takes_a_domain_and_a_grid(config_class: type[AlgorithmCon
     assert len(names) > 140
     for name in names:
         default = config_class().read_value(name)
-        for domain in (choice([default, default]), grid_search([default])):
+        for domain in (tune.choice([default, default]), tune.grid_search([default])):
             config = config_class().update_from_dict({name: domain})
             space = SearchSpace(config)
             assert space.parameters == {name: domain}
@@ -317,11 +324,11 @@ def test_params_come_back_from_plain_data_as_what_they_were() -> None:
     values: list[Any] = [(64, 64), dict, np.arange(3), {"k": (1, [2])}]
     space = SearchSpace(
         {
-            "scalar": choice([1, 2.5, "x", None, True]),
-            "object": choice(values),
-            "x": uniform(0, 1),
-            "made": sample_from(lambda config: (config["x"], [1, {"k": np.float64(2)}])),
-            "again": sample_from(lambda config: frozenset([1])),
+            "scalar": tune.choice([1, 2.5, "x", None, True]),
+            "object": tune.choice(values),
+            "x": tune.uniform(0, 1),
+            "made": tune.sample_from(lambda config: (config["x"], [1, {"k": np.float64(2)}])),
+            "again": tune.sample_from(lambda config: frozenset([1])),
         }
     )
 
@@ -338,8 +345,8 @@ def test_params_come_back_from_plain_data_as_what_they_were() -> None:
 
 
 def test_values_that_no_journal_can_hold_are_refused() -> None:
-    space = SearchSpace({"x": uniform(0, 1)})
+    space = SearchSpace({"x": tune.uniform(0, 1)})
     with pytest.raises(SearchSpaceError, match="cannot be written to the journal"):
         space.encode({"x": object()})
     with pytest.raises(SearchSpaceError, match="value number 5"):
-        SearchSpace({"x": choice([1])}).decode({"x": {"choice": 5}}, lambda path: rng_at(0, 0))  # type: ignore[arg-type]
+        SearchSpace({"x": tune.choice([1])}).decode({"x": {"choice": 5}}, lambda path: rng_at(0, 0))  # type: ignore[arg-type]

@@ -848,11 +848,11 @@ class ModuleChanges:
             for name, function in zip(_MAPPINGS, functions, strict=True)
         )
         table = ModuleTable(ByModule(specs), mapping, version=state["version"])
-        trained = state["trained"]
+        trained = None if state["trained"] is None else tuple(state["trained"])
         return RunModules(
             table,
             evaluation_mapping,
-            now.trained if trained == _FUNCTION else _ids_or_none(trained),
+            now.trained if state["trained"] == _FUNCTION else trained,
             {id_: own for id_, own in settings.items() if own},
             removed,
         )
@@ -874,10 +874,6 @@ def _are_same(state: State, now: State) -> bool:
         for whole in (state, now)
     )
     return encode(one) == encode(other)
-
-
-def _ids_or_none(trained: Any) -> Any:
-    return None if trained is None else tuple(trained)
 
 
 def _check_travels(mapping: Any) -> None:

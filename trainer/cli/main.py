@@ -36,8 +36,6 @@ from trainer.errors import TrainerError
 from trainer.importing import importing_is_over
 
 # ---- arguments
-#
-# Values on the command line.
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -25,7 +25,6 @@ from trainer.config.validation import (
     COMMON_RULES,
     Rule,
     callback_problems,
-    in_place,
     module_problems,
     rule_problems,
     search_space_problems,
@@ -381,7 +380,7 @@ class AlgorithmConfig(Sections):
     def _problems_of_evaluation(self, known: Container[str]) -> list[Problem]:
         """What `evaluation_config` adds to the problems that are known already."""
         return [
-            in_place(problem, "evaluation_config")
+            problem.inside("evaluation_config")
             for problem in self.get_evaluation_config_object().find_problems()
             if str(problem) not in known
         ]
@@ -500,7 +499,7 @@ class AlgorithmConfig(Sections):
         self, settings: Mapping[str, Any], place: str, known: Container[str]
     ) -> Iterator[Problem]:
         translation = translate(self._names, settings)
-        yield from (in_place(problem, place) for problem in translation.problems)
+        yield from (problem.inside(place) for problem in translation.problems)
         own = self._names.settings_of("training") | {"exploration_config", "explore"}
         own -= OF_THE_WHOLE_RUN
         kept = {}
@@ -518,7 +517,7 @@ class AlgorithmConfig(Sections):
         changed = self._for_one_module(kept)
         for problem in changed.find_problems():
             if str(problem) not in known:
-                yield in_place(problem, place)
+                yield problem.inside(place)
 
     # ---- building
 

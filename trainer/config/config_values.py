@@ -618,10 +618,7 @@ def _with_subclasses(cls: type[ConfigValues]) -> list[type[ConfigValues]]:
 def _algorithms_with(name: str) -> list[str]:
     """The algorithms of this package whose configs know a name, present or old."""
     found: set[str] = set()
-    waiting = list(ConfigValues.__subclasses__())
-    while waiting:
-        cls = waiting.pop()
-        waiting += cls.__subclasses__()
+    for cls in _with_subclasses(ConfigValues):
         algorithm = getattr(cls, "default_algo_class", None)
         # A subclass that a user made belongs to the algorithm of its parent.
         is_ours = algorithm is not None and algorithm.__module__.startswith("trainer.")
@@ -646,8 +643,6 @@ def _home_by_old_name(table: NameTable, name: str) -> str:
 
 
 # ---- dictionary
-#
-# A config as a dict: item access, dict configs, and the state that a checkpoint holds.
 
 
 class SettingsDict(dict[str, Any]):

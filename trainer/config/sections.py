@@ -32,8 +32,6 @@ from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- environment section
-#
-# Settings of the environment.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -119,8 +117,6 @@ class EnvironmentSection(ConfigValues):
 
 
 # ---- env runners section
-#
-# Settings of sampling: how many env runners, how much each samples, how it explores.
 _Connector = Callable[..., Any] | None
 
 
@@ -362,8 +358,6 @@ class CallbacksSection(ConfigValues):
 
 
 # ---- evaluation section
-#
-# Settings of evaluation.
 
 
 def _given_settings(value: Any) -> Any:
@@ -456,8 +450,6 @@ class EvaluationSection(ConfigValues):
 
 
 # ---- run sections
-#
-# Settings of what happens around training: failures, reports, checkpoints, debugging.
 
 
 def _engine() -> Check:
@@ -646,9 +638,7 @@ class RunSections(ConfigValues):
 
 
 # ---- training sections
-#
-# Settings of learning that all algorithms share: training, learners, modules.
-Schedule = float | list[list[float]]
+GivenSchedule = float | list[list[float]]
 """A number, or the pairs of a piecewise linear schedule over env steps."""
 
 
@@ -669,7 +659,7 @@ class TrainingSections(ConfigValues):
     """`training()`, `learners()` and `rl_module()`."""
 
     gamma = Setting[float](0.99, number(0, maximum=1))
-    lr = Setting[Schedule](0.001, schedule(0))
+    lr = Setting[GivenSchedule](0.001, schedule(0))
     grad_clip = Setting[float | None](None, optional(number(above=0)))
     grad_clip_by = Setting("global_norm", one_of("value", "norm", "global_norm"))
     train_batch_size = Setting(32, integer(1), unit="env steps")
@@ -702,7 +692,7 @@ class TrainingSections(ConfigValues):
         self: SectionT,
         *,
         gamma: float = NotProvided,
-        lr: Schedule = NotProvided,
+        lr: GivenSchedule = NotProvided,
         grad_clip: float | None = NotProvided,
         grad_clip_by: str = NotProvided,
         train_batch_size: int = NotProvided,
@@ -863,8 +853,6 @@ class MultiAgentSection(ConfigValues):
 
 
 # ---- sections
-#
-# All sections that every algorithm shares, in the order in which they are documented.
 
 
 class Sections(

@@ -204,6 +204,10 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.what}: {self.expected}" + (f" {self.advice}" if self.advice else "")
 
+    def inside(self, place: str) -> Problem:
+        """The same problem, told to be in a part of the config."""
+        return dataclasses.replace(self, what=f"{place}: {self.what}")
+
 
 class _Printer(reprlib.Repr):
     """Shortens values; of integers that Python does not print, says how long they are."""
@@ -749,10 +753,7 @@ def _translate_one(
         value = setting.normalize(value)
     if setting.holds_settings and isinstance(value, Mapping):
         inner = translate(names, value)
-        result.problems.extend(
-            dataclasses.replace(problem, what=f"{name}: {problem.what}")
-            for problem in inner.problems
-        )
+        result.problems.extend(problem.inside(name) for problem in inner.problems)
         value = inner.writes
     if old is not None and old.key:
         value = {old.key: value}

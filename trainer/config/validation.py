@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +24,6 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.types import ToBeDrawn
 
 # ---- rule
-#
-# What a rule about several settings is.
 
 
 @dataclass(frozen=True)
@@ -127,14 +124,7 @@ def rule_problems(
                 raise
 
 
-def in_place(problem: Problem, place: str) -> Problem:
-    """The same problem, told to be in a part of the config."""
-    return dataclasses.replace(problem, what=f"{place}: {problem.what}")
-
-
 # ---- evaluation rules
-#
-# Rules about evaluation that involve several settings.
 
 _FIXED_IN_EVALUATION: Final = {
     "num_env_runners": "evaluation_num_env_runners",
@@ -145,9 +135,7 @@ _FIXED_IN_EVALUATION: Final = {
 
 def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Problem]:
     """`evaluation_config` holds no setting that evaluation settings decide."""
-    overrides = config.evaluation_config
-    if not isinstance(overrides, dict):
-        return
+    overrides = config.evaluation_config or {}
     for name, value in overrides.items():
         instead = _FIXED_IN_EVALUATION.get(name, name)
         if instead == name and "evaluation" not in name:
@@ -165,9 +153,7 @@ _AS_LEARNT: Final = ("observation_filter", "normalize_rewards", "clip_rewards")
 
 def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
     """`evaluation_config` does not change what the network's inputs and the returns mean."""
-    overrides = config.evaluation_config
-    if not isinstance(overrides, dict):
-        return
+    overrides = config.evaluation_config or {}
     for name in _AS_LEARNT:
         if name in overrides and overrides[name] != config.read_value(name):
             yield Problem(
@@ -184,9 +170,7 @@ _OF_THE_MODULE: Final = ("model_config", "rl_module_spec")
 
 def evaluation_acts_with_the_module_that_learns(config: Sections) -> Iterator[Problem]:
     """`evaluation_config` does not ask for another network: the weights are those of training."""
-    overrides = config.evaluation_config
-    if not isinstance(overrides, dict):
-        return
+    overrides = config.evaluation_config or {}
     for name in _OF_THE_MODULE:
         if name not in overrides:
             continue
@@ -511,8 +495,6 @@ ON_POLICY_RULES: Final = (
 
 
 # ---- same spaces
-#
-# Checks that what is trained in one env can act in the other.
 
 
 def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> None:

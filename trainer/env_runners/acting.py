@@ -25,8 +25,6 @@ from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
 
 # ---- acting
-#
-# From observations to actions, with a module: one forward pass for all rows.
 
 
 class Acting:
@@ -231,8 +229,6 @@ class ValuingActing(Acting):
 
 
 # ---- perturbed modules
-#
-# Modules whose weights carry the noise of an episode, for strategies that perturb weights.
 
 
 class PerturbedModules:

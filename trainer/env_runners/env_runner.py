@@ -53,8 +53,6 @@ from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
 from trainer.types import AgentId, Array, ModuleId, State
 
 # ---- config view
-#
-# The settings as callbacks see them in a runner: to read, never to change.
 
 
 class ConfigView(Mapping[str, Any]):
@@ -123,8 +121,6 @@ class WithFixedSettings:
 
 
 # ---- global worker
-#
-# The env runner of this process, for code that is not given one: envs, networks, old callbacks.
 
 
 class _Process:
@@ -155,16 +151,12 @@ def get_global_worker() -> EnvRunner | None:
 
 
 class AtWork:
-    """The block of `at_work`."""
+    """A block in which a runner is the one of the process."""
 
     __slots__ = ("_runner",)
 
     def __init__(self, runner: EnvRunner) -> None:
-        """The block has not begun.
-
-        Args:
-            runner: is the one of the process while the block lasts.
-        """
+        """The block has not begun."""
         self._runner = runner
 
     def __enter__(self) -> None:
@@ -178,11 +170,6 @@ class AtWork:
         innermost_first = list(reversed(_Process.at_work))
         innermost_first.remove(self._runner)
         _Process.at_work = tuple(reversed(innermost_first))
-
-
-def at_work(runner: EnvRunner) -> AtWork:
-    """In the block, this runner is the one of the process."""
-    return AtWork(runner)
 
 
 def note_made(runner: EnvRunner) -> None:
@@ -380,7 +367,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         self._made_metrics: Any = None
         self._untold = () if sync is None else sync.new_modules
         ActivityNotes(signals).doing(MAKING)
-        with at_work(self):
+        with AtWork(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
             if self._untold:  # what is logged of these belongs to the next answer
@@ -458,7 +445,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             self._player.repair.take_report()
             self._player.take_times()
             self.metrics.drain()
-        with at_work(self):
+        with AtWork(self):
             self._take_over(sync)
 
     def _take_over(self, sync: Sync) -> None:
@@ -636,7 +623,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
     def _play(self, request: SampleRequest) -> list[Any]:
         # One BLAS thread, also when users call `sample`: a check of large columns would wake
         # others, which cost more than they compute.
-        with at_work(self), single_threaded_blas():
+        with AtWork(self), single_threaded_blas():
             return self._play_at_work(request)
 
     def _play_at_work(self, request: SampleRequest) -> list[Any]:

@@ -385,7 +385,7 @@ class SlotEnvState:
         self._latest = position.env_state
         self._is_of_episode = position.env_state is not None
         self._carried_over = position.carried_state
-        return self._is_back(replay, position, since=())
+        return self.put_back_running(replay, position, since=())
 
     def put_back_running(
         self, replay: Replay, position: SlotPosition, *, since: tuple[Any, ...]
@@ -397,9 +397,6 @@ class SlotEnvState:
             position: of the episode, with all of its actions.
             since: actions since the latest state was taken, if that was in this episode.
         """
-        return self._is_back(replay, position, since=since)
-
-    def _is_back(self, replay: Replay, position: SlotPosition, *, since: tuple[Any, ...]) -> bool:
         if self._latest is not None and not self._is_of_episode:
             self._bring_back(self._latest)
         elif self._latest is not None and self._expects_state():

@@ -45,8 +45,6 @@ from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 from trainer.types import ModuleId
 
 # ---- episode events
-#
-# Firing the events of running episodes, as far as callbacks listen.
 
 _BEGINS: Final = ("on_episode_created", "on_episode_start")
 _EVENTS: Final = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
@@ -196,8 +194,6 @@ class EndlessEpisodes:
 
 
 # ---- finished records
-#
-# What is kept of finished episodes until it is reported.
 
 
 class FinishedRecords:

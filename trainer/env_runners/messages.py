@@ -26,14 +26,7 @@ from trainer.types import AgentId, Array, FloatArray, ModuleId, State
 
 # ---- messages
 #
-# What env runners are told, and what they answer. All are frozen values, for they cross the
-# process boundary.
-#
-# What was done about sub-envs that failed, as it is told to the main process.
-#
-# What an algorithm adds to trajectories before callbacks see them: the interface.
-#
-# The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
+# All are frozen values, for they cross the process boundary.
 
 
 def _itself(array: Array) -> Array:
@@ -572,6 +565,8 @@ class RunnerReport:
 
 
 # ---- shares
+#
+# The one remainder rule: slots of a runner, slots of a group and evaluation tickets follow it.
 
 
 def share_out(total: int, num_shares: int) -> list[int]:
@@ -590,9 +585,10 @@ def share_out(total: int, num_shares: int) -> list[int]:
 
 # ---- activity notes
 #
-# Where a runner was: noted in shared memory, so that it is known even if its process dies. runner
-# `episode_begins` per episode, `doing` per reset and event; nothing per env step main
-# `post_mortem` of a process that was lost
+# Where a runner was: noted in shared memory, so that it is known even if its process dies.
+#
+#     runner    `episode_begins` per episode, `doing` per reset and event; nothing per env step
+#     main      `post_mortem` of a process that was lost
 
 NOTHING: Final = ""
 STEPPING: Final = "step()"
@@ -656,8 +652,6 @@ class ActivityNotes:
 
 
 # ---- runner parts
-#
-# What the parts of an env runner know of each other.
 
 
 class RunnerParts(Protocol):

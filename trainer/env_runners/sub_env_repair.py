@@ -35,8 +35,6 @@ from trainer.errors import EnvContractError, EnvCreationError
 from trainer.runtime.restart_policy import Attempt, Attempts
 
 # ---- env making
-#
-# Making the sub-envs of a runner, all of them or a single one again.
 
 
 MadeEnv = tuple[gymnasium.Env[Any, Any], EnvContext]

@@ -579,8 +579,6 @@ def _check_columns(episode: SingleAgentEpisode) -> None:
 
 
 # ---- sample event
-#
-# Firing `on_sample_end`: callbacks may change the episodes that a runner hands out.
 
 SAMPLE_EVENT: Final = "on_sample_end"
 

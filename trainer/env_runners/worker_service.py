@@ -12,7 +12,7 @@ import numpy as np
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints.data_classes import dataclass
-from trainer.env_runners.env_runner import EnvRunner, at_work
+from trainer.env_runners.env_runner import AtWork, EnvRunner
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
     RunnerReport,
@@ -202,7 +202,7 @@ def apply_to_runner(
     runner that dies afterwards has nothing left to lose.
     """
     runner.synchronize(sync)
-    with at_work(runner):
+    with AtWork(runner):
         called = _method_of(runner, function) if isinstance(function, str) else function
         value = called(**arguments) if isinstance(function, str) else called(runner, **arguments)
     has_played = runner.has_played

@@ -31,8 +31,6 @@ from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError, EnvError, TaskError
 
 # ---- env context
-#
-# What an env is told when it is made: its settings, and its place in the run.
 
 
 @checked_methods()
@@ -133,8 +131,6 @@ def _remade(env_config: dict[str, Any], place: dict[str, Any]) -> EnvContext:
 
 
 # ---- registry
-#
-# Names for env creators, as `ray.tune.register_env` gives them.
 
 EnvCreator = Callable[[EnvContext], Any]
 """Makes one env from its context."""

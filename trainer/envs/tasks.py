@@ -45,8 +45,6 @@ def followed_by(tasks: tuple[TaskInForce, ...], task: Any, *, step: int) -> tupl
 
 
 # ---- task settable env
-#
-# `TaskSettableEnv`: the base class of envs that can be given tasks.
 
 ObsT = TypeVar("ObsT")
 ActT = TypeVar("ActT")

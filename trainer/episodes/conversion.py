@@ -81,16 +81,15 @@ def add_output(
     if not chosen:
         return
     sources = [np.asarray(episode.extra_model_outputs[source].data) for episode in chosen]
-    actions = [_as_batch(episode.actions.data) for episode in chosen]
+    columns = [episode.actions.data for episode in chosen]
+    actions = [
+        nested.stack(column, name=ACTIONS) if isinstance(column, list) else column
+        for column in columns
+    ]
     values = compute(np.concatenate(sources), nested.concatenate(*actions))
     for episode, part in zip(chosen, _parts(sources), strict=True):
         column = values[part] if episode.is_numpy else list(values[part])
         episode.extra_model_outputs[name] = LookbackBuffer(column, lookback=episode.lookback)
-
-
-def _as_batch(data: Any) -> Any:
-    """The items of a column as a batch, without copying what is one already."""
-    return nested.stack(data, name=ACTIONS) if isinstance(data, list) else data
 
 
 def _convert(buffers: Sequence[LookbackBuffer], *, name: str, dtype: Any = None) -> None:
@@ -110,8 +109,6 @@ def _parts(sequences: Sequence[Any]) -> list[slice]:
 
 
 # ---- other rewards
-#
-# A chunk with other rewards: what is learnt from, while the chunk that callbacks hold stays.
 
 
 def with_rewards(

@@ -40,8 +40,6 @@ from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
 
 # ---- subject
-#
-# What is evaluated: weights of some moment, as long as an evaluation of them is under way.
 
 
 @dataclass(frozen=True)

@@ -688,8 +688,6 @@ def _alternatives(space: spaces.Space[Any]) -> str:
 
 
 # ---- sub exploration
-#
-# Strategies that leave the choice of actions to another one, their sub-exploration.
 
 
 class WithSubExploration(Exploration):

@@ -44,8 +44,6 @@ from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
 
 # ---- uniform actions
-#
-# Actions drawn uniformly from a space, as functions of uniform numbers.
 
 _LOG_2_PI = math.log(2.0 * math.pi)
 

@@ -31,7 +31,7 @@ from trainer.learners.columns import (
     columns_from_episodes,
 )
 from trainer.modules import RLModule, RLModuleSpec
-from trainer.nn import CLIP_MODES, Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
+from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
 from trainer.old_names import OLD_NAMES
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.runtime.engine import beat
@@ -40,41 +40,35 @@ from trainer.types import Array, State
 
 # ---- settings
 #
-# The settings that every learner has.
+# What learners read of configs.
 
 
 _Settings = TypeVar("_Settings", bound="LearnerSettings")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnerSettings:
-    """How a learner learns; names are those of `AlgorithmConfig.training()`.
+    """The settings of a config that every learner reads, by their names.
+
+    Meanings, defaults and checks are those of the config class, and stand nowhere else. A default
+    here is a value that a config has no setting for.
 
     Attributes:
-        gamma: discount per env step, in [0, 1].
-        lr: learning rate, or `[[env steps, learning rate], ...]`.
-        num_epochs: passes over the batch per update, ≥ 1.
-        minibatch_size: rows per gradient step, ≥ 1; None is the whole batch.
-        shuffle_batch_per_epoch: draw a new order of the rows for every pass.
-        grad_clip: limit of the gradient, > 0; None is no limit.
-        grad_clip_by: "value", "norm" (per tensor) or "global_norm".
-        adam_betas: decay of Adam's two moments, in [0, 1).
-        adam_epsilon: Adam's epsilon, > 0.
+        adam_epsilon: Adam's epsilon, > 0; a setting of DQN.
     """
 
-    gamma: float = 0.99
-    lr: ScheduleSetting = 0.001
-    num_epochs: int = 1
-    minibatch_size: int | None = None
-    shuffle_batch_per_epoch: bool = False
-    grad_clip: float | None = None
-    grad_clip_by: str = "global_norm"
-    adam_betas: tuple[float, float] = (0.9, 0.999)
+    gamma: float
+    lr: ScheduleSetting
+    num_epochs: int
+    minibatch_size: int | None
+    shuffle_batch_per_epoch: bool
+    grad_clip: float | None
+    grad_clip_by: str
     adam_epsilon: float = 1e-8
 
     @classmethod
     def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
-        """The settings of the same names in a config; what it does not know keeps its default.
+        """The values of these settings in a config.
 
         Args:
             config: an `AlgorithmConfig`.
@@ -83,61 +77,8 @@ class LearnerSettings:
         names = [field.name for field in dataclasses.fields(cls) if field.name in config]
         return cls(**{**{name: config[name] for name in names}, **others})
 
-    def __post_init__(self) -> None:
-        problems = self.problems()
-        if problems:
-            raise ConfigError("The learner cannot use its settings: " + "; ".join(problems) + ".")
-
-    def problems(self) -> list[str]:
-        """One sentence for every setting that is impossible."""
-        problems = [
-            *self.outside(gamma=(0.0, 1.0)),
-            *schedule_problems(self.lr, name="lr"),
-        ]
-        if self.num_epochs < 1:
-            problems.append(f"`num_epochs={self.num_epochs}` must be at least 1")
-        if self.minibatch_size is not None and self.minibatch_size < 1:
-            problems.append(f"`minibatch_size={self.minibatch_size}` must be at least 1, or None")
-        if self.grad_clip is not None and not self.grad_clip > 0.0:
-            problems.append(f"`grad_clip={self.grad_clip}` must be above 0, or None")
-        if self.grad_clip_by not in CLIP_MODES:
-            problems.append(
-                f"`grad_clip_by={self.grad_clip_by!r}` must be one of {', '.join(CLIP_MODES)}"
-            )
-        if not all(0.0 <= beta < 1.0 for beta in self.adam_betas):
-            problems.append(f"`adam_betas={self.adam_betas}` must be in [0, 1)")
-        if not self.adam_epsilon > 0.0:
-            problems.append(f"`adam_epsilon={self.adam_epsilon}` must be above 0")
-        return problems
-
-    def outside(self, **bounds: tuple[float, float]) -> list[str]:
-        """One sentence for every named setting that is outside its bounds (both included)."""
-        return [
-            f"`{name}={getattr(self, name)!r}` must be between {low:g} and {high:g}"
-            for name, (low, high) in bounds.items()
-            if not low <= getattr(self, name) <= high
-        ]
-
-
-def schedule_problems(setting: ScheduleSetting, *, name: str) -> list[str]:
-    """What is wrong with a number or schedule that must not be negative."""
-    try:
-        schedule = Schedule.from_setting(setting, name=name)
-    except ConfigError as error:
-        return [str(error)]
-    if min(schedule.values) < 0.0:
-        return [f"`{name}={setting!r}` must not be negative"]
-    return []
-
-
-def is_positive(number: float) -> bool:
-    """Whether a number is above 0 and not nan; inf is positive."""
-    return not math.isnan(number) and number > 0.0
-
 
 # ---- learner
-#
-# The base of learners: a module, its optimiser, and their state.
 
 OWN: Final = "learner"
 """The component with what a learner remembers besides its parts."""
@@ -204,7 +145,6 @@ class Learner(Checkpointable):
         self._optimizer = Adam(
             self.module.parameters,
             self.module.gradients,
-            betas=settings.adam_betas,
             epsilon=settings.adam_epsilon,
         )
         self._clipping = GradientClipping(
@@ -515,8 +455,6 @@ class EpisodeLearner(Learner, ABC):
 
 
 # ---- target network
-#
-# A slowly following copy of a network, to learn against.
 
 
 class TargetNetwork:
@@ -554,25 +492,16 @@ class TargetNetwork:
 
 
 # ---- replay learner
-#
-# Learning from a replay buffer: many small updates, each from a batch of transitions.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplaySettings(LearnerSettings):
-    """How a learner learns from replay; names are those of `OffPolicyConfig.training()`.
+    """The settings of `OffPolicyConfig.training()` that a learner from replay reads."""
 
-    Attributes:
-        train_batch_size: B, transitions per update, ≥ 1.
-        n_step: env steps per transition.
-        tau: τ of the target networks, in (0, 1].
-        target_network_update_freq: env steps between their updates; 0 is after every update.
-    """
-
-    train_batch_size: int = 32
-    n_step: NStep = 1
-    tau: float = 1.0
-    target_network_update_freq: int = 0
+    train_batch_size: int
+    n_step: NStep
+    tau: float
+    target_network_update_freq: int
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State
 
 # ---- task statistics
-#
-# Statistics of finished episodes by the task that their env was to do.
 
 
 class EpisodeOfTask(Protocol):

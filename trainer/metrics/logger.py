@@ -301,8 +301,6 @@ def sibling(path: Path, suffix: str) -> Path:
 
 
 # ---- block timer
-#
-# A `with` block that reports how long it took.
 
 
 class BlockTimer:

@@ -507,8 +507,6 @@ def describe(path: str) -> ResultKey | None:
 
 
 # ---- summary
-#
-# The short printed form of a result.
 
 _FIRST: Final = (
     "training_iteration",

@@ -83,8 +83,6 @@ def exact_partials(values: Iterable[float]) -> list[float]:
 
 
 # ---- kept values
-#
-# Single values in order of time: windows, moving averages, and lists of everything.
 
 
 class KeptValues:
@@ -331,8 +329,6 @@ class Moments:
 
 
 # ---- values by index
-#
-# Values of parallel loggers, reduced where their places in time are the same.
 
 
 class ValuesByIndex:

@@ -40,8 +40,6 @@ from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
 
 # ---- actor critic
-#
-# The ready-made module: policy and value network, apart or with shared hidden layers.
 
 IMAGES_AT_ONCE: Final[Mapping[str, int]] = MappingProxyType({"numpy": 256, "torch": 64})
 """Images whose values are computed together, by backend; more would only take more memory.

@@ -31,8 +31,6 @@ from trainer.spaces import (
 from trainer.types import Array
 
 # ---- spaces
-#
-# Which network inputs and outputs a space needs.
 
 
 def observation_size(space: gym.Space[Any]) -> int:

@@ -607,8 +607,6 @@ class SumTree(ReduceTree):
 
 
 # ---- prioritized
-#
-# PrioritizedReplayBuffer: steps whose values were wrong are drawn more often.
 
 SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that no step is lost for good."""
@@ -776,8 +774,6 @@ def _number(name: str, value: Any, *, maximum: float) -> float:
 
 
 # ---- making
-#
-# From `replay_buffer_config` to a replay buffer.
 
 REPLAY_BUFFERS: Final[Mapping[str, type[ReplayBuffer]]] = MappingProxyType(
     {

@@ -34,8 +34,6 @@ from trainer.runtime.restart_policy import Attempts
 from trainer.types import AgentId, ModuleId
 
 # ---- group sample
-#
-# The answers of all runners to one request, put together.
 
 
 @dataclass(frozen=True)

@@ -232,8 +232,6 @@ class Round(abc.ABC):
 
 
 # ---- trouble
-#
-# What went wrong with a runner while it was asked, and since when.
 
 
 @dataclass

@@ -227,8 +227,6 @@ def single_threaded_blas() -> SingleThreadedBlas:
 
 
 # ---- garbage
-#
-# Garbage collection while many small objects are made.
 
 
 class _Frozen:

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import gymnasium
 import gymnasium as gym
 import numpy as np
 
@@ -486,15 +485,12 @@ class _Player:
             self.env.action_space.seed(self._seed + self._num_steps)
             self._num_steps += 1
             self._step += 1
-            observation, reward, terminated, truncated, _ = self.env.step(_action_of(self.env))
+            action = self.env.action_space.sample()
+            observation, reward, terminated, truncated, _ = self.env.step(action)
             answers.append((copied(observation), reward, terminated, truncated))
             if terminated or truncated:
                 answers.append((self._reset(),))
         return answers
-
-
-def _action_of(env: gymnasium.Env[Any, Any]) -> Any:
-    return env.action_space.sample()
 
 
 def _compare(expected: Sequence[_Answer], found: Sequence[_Answer], *, where: str) -> None:

@@ -417,8 +417,6 @@ class RestlessEnv(CountdownEnv):
 
 
 # ---- task envs
-#
-# Small envs that can be given tasks, for tests of curricula: yours and ours.
 
 
 class TaskCountdownEnv(CountdownEnv):

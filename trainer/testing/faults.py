@@ -368,8 +368,6 @@ class FaultWatch:
 
 
 # ---- parcels
-#
-# Something in a reply that fails while the reply travels.
 
 
 class Parcel:
@@ -416,8 +414,6 @@ def _take_nothing(*_: Any) -> None:
 
 
 # ---- faulty callback
-#
-# A callback that fails as told: in any event, or while its state travels.
 
 
 class FaultyCallback(RLlibCallback):
@@ -475,8 +471,6 @@ class FaultyCallback(RLlibCallback):
 
 
 # ---- faulty envs
-#
-# Envs that fail as told: any env, wrapped.
 
 
 class FaultyEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -623,8 +617,6 @@ def _spoilt_info(info: dict[str, Any], fault: Fault) -> dict[str, Any]:
 
 
 # ---- faulty module
-#
-# Networks that fail as told while they act.
 
 
 def faulty_module(module_class: type[RLModule], *faults: Fault) -> type[RLModule]:

@@ -21,8 +21,6 @@ from trainer.actors.registry import registry_of_this_process
 from trainer.runtime.process_start import reaper_pid, reaper_pipe
 
 # ---- killer
-#
-# Kills processes from outside, at moments that follow from a seed.
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,6 @@ def _state_of(pid: int) -> str:
 
 
 # ---- leaks
-#
-# Whether a piece of code leaves nothing behind: processes, threads, open files, shared memory.
 
 _HAS_PROC: Final = Path("/proc/self/fd").is_dir()
 _DESCRIPTORS: Final = Path("/proc/self/fd" if _HAS_PROC else "/dev/fd")

@@ -39,6 +39,7 @@ from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
+from trainer.config.sections import GivenSchedule
 from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
@@ -47,12 +48,7 @@ from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayU
 from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
-from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
-
-# ---- learner
-#
-# DQN's learner: one gradient step on the error of Q values against a target network.
 
 # ---- loss
 
@@ -177,20 +173,12 @@ def softmax(logits: Array) -> Array:
 # ---- learner
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DQNSettings(ReplaySettings):
-    """How DQN learns; names and defaults are those of `DQNConfig.training()`.
+    """The settings of `DQNConfig.training()` that its learner reads."""
 
-    Attributes:
-        double_q: choose the next action with the learning network.
-        td_error_loss_fn: "huber" or "mse".
-    """
-
-    lr: ScheduleSetting = 5e-4
-    grad_clip: float | None = 40.0
-    target_network_update_freq: int = 500
-    double_q: bool = True
-    td_error_loss_fn: str = "huber"
+    double_q: bool
+    td_error_loss_fn: str
 
 
 @checked_methods()
@@ -293,16 +281,12 @@ def _metrics(loss: QLoss, norm: float) -> dict[str, Any]:
 
 
 # ---- config
-#
-# DQNConfig: the settings of deep Q-learning.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
 
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
-
-Schedule = float | list[list[float]]
 
 
 def atoms_have_a_range(config: DQNConfig) -> Iterator[Problem]:
@@ -427,7 +411,7 @@ class DQNConfig(OffPolicyConfig):
     num_atoms = Setting(1, integer(1))
     v_min = Setting[float](-10.0, number())
     v_max = Setting[float](10.0, number())
-    epsilon = Setting[Schedule]([[0, 1.0], [10_000, 0.05]], schedule(0))
+    epsilon = Setting[GivenSchedule]([[0, 1.0], [10_000, 0.05]], schedule(0))
     td_error_loss_fn = Setting("huber", one_of("huber", "mse"))
     adam_epsilon = Setting[float](1e-8, number(above=0))
     noisy = Setting(False, boolean())
@@ -445,7 +429,7 @@ class DQNConfig(OffPolicyConfig):
         num_atoms: int = NotProvided,
         v_min: float = NotProvided,
         v_max: float = NotProvided,
-        epsilon: Schedule = NotProvided,
+        epsilon: GivenSchedule = NotProvided,
         td_error_loss_fn: str = NotProvided,
         adam_epsilon: float = NotProvided,
         lr_schedule: list[list[float]] | None = NotProvided,

@@ -35,12 +35,8 @@ from trainer.episodes.episode_columns import (
 )
 from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
 from trainer.modules import PolicyModule, RLModule
-from trainer.nn import DistributionTerms, ScheduleSetting
+from trainer.nn import DistributionTerms
 from trainer.types import Array, FloatArray, ModuleId
-
-# ---- learner
-#
-# PG's learner: returns, and one gradient step over the whole batch.
 
 # ---- loss
 
@@ -76,13 +72,6 @@ def pg_loss(returns: Array, *, terms: DistributionTerms) -> PGLoss:
 
 
 # ---- learner
-
-
-@dataclass(frozen=True)
-class PGSettings(LearnerSettings):
-    """How PG learns; names and defaults are those of `PGConfig.training()`."""
-
-    lr: ScheduleSetting = 4e-4
 
 
 @checked_methods()
@@ -151,8 +140,6 @@ class PGLearner(EpisodeLearner):
 
 
 # ---- config
-#
-# PGConfig: the settings of the policy gradient without a value function.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
@@ -231,8 +218,6 @@ class PGConfig(AlgorithmConfig):
 
 
 # ---- postprocessing
-#
-# What PG shows of its returns in `on_postprocess_trajectory`.
 
 
 @dataclass(frozen=True)
@@ -270,7 +255,7 @@ class PG(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PGLearner:
         """The learner with the settings of `PGConfig.training()`."""
-        settings = PGSettings.from_config(self.config_for(module_id))
+        settings = LearnerSettings.from_config(self.config_for(module_id))
         return PGLearner(settings=settings, **self.learner_arguments(module_id))
 
     def make_postprocessing(self) -> ReturnPostprocessing:

@@ -31,7 +31,7 @@ from checkpoints.arguments import boolean, checked_methods, number, optional, re
 from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
-from trainer.config.sections import SectionT
+from trainer.config.sections import GivenSchedule, SectionT
 from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import (
@@ -55,14 +55,9 @@ from trainer.episodes.episode_columns import (
 )
 from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
 from trainer.learners.batching import values_of_chunk
-from trainer.learners.learner import is_positive, schedule_problems
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
 from trainer.types import Array, FloatArray, ModuleId, State
-
-# ---- learner
-#
-# PPO's learner: values, advantages, and several passes of minibatches over one batch.
 
 # ---- loss
 
@@ -207,57 +202,20 @@ _LOSS_METRICS: Final = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PPOSettings(LearnerSettings):
-    """How PPO learns; names and defaults are those of `PPOConfig.training()`.
+    """The settings of `PPOConfig.training()` that its learner reads."""
 
-    Attributes:
-        lambda_: λ of generalized advantage estimation, in [0, 1].
-        use_critic: learn a value function and use it as baseline.
-        use_gae: generalized advantage estimation; needs `use_critic`.
-        use_kl_loss: add the KL penalty and adapt its weight.
-        kl_coeff: first weight of the KL penalty, ≥ 0.
-        kl_target: KL in nats that its weight is adapted to, > 0.
-        vf_loss_coeff: weight of the value loss, ≥ 0.
-        entropy_coeff: weight of the entropy bonus, ≥ 0, or `[[env steps, weight], ...]`.
-        clip_param: ε of the clipped surrogate, > 0.
-        vf_clip_param: limit of the squared value error, > 0; None or infinity is no limit.
-    """
-
-    lr: ScheduleSetting = 5e-5
-    num_epochs: int = 30
-    minibatch_size: int | None = 128
-    shuffle_batch_per_epoch: bool = True
-    lambda_: float = 1.0
-    use_critic: bool = True
-    use_gae: bool = True
-    use_kl_loss: bool = True
-    kl_coeff: float = 0.2
-    kl_target: float = 0.01
-    vf_loss_coeff: float = 1.0
-    entropy_coeff: ScheduleSetting = 0.0
-    clip_param: float = 0.3
-    vf_clip_param: float | None = 10.0
-
-    def problems(self) -> list[str]:
-        """One sentence for every setting that is impossible."""
-        problems = super().problems()
-        problems += self.outside(
-            lambda_=(0.0, 1.0), kl_coeff=(0.0, math.inf), vf_loss_coeff=(0.0, math.inf)
-        )
-        problems += schedule_problems(self.entropy_coeff, name="entropy_coeff")
-        for name in ("kl_target", "clip_param"):
-            if not is_positive(getattr(self, name)):
-                problems.append(f"`{name}={getattr(self, name)!r}` must be above 0")
-        if self.vf_clip_param is not None and not is_positive(self.vf_clip_param):
-            problems.append(f"`vf_clip_param={self.vf_clip_param!r}` must be above 0, or None")
-        if self.use_gae and not self.use_critic:
-            problems.append(
-                "`use_gae=True` needs values, but `use_critic=False` learns none: set "
-                "`use_gae=False` too, with "
-                '`batch_mode="complete_episodes"`'
-            )
-        return problems
+    lambda_: float
+    use_critic: bool
+    use_gae: bool
+    use_kl_loss: bool
+    kl_coeff: float
+    kl_target: float
+    vf_loss_coeff: float
+    entropy_coeff: ScheduleSetting
+    clip_param: float
+    vf_clip_param: float | None
 
 
 @checked_methods()
@@ -430,14 +388,9 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
 
 
 # ---- config
-#
-# PPOConfig: the settings of proximal policy optimization.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
-
-
-GivenSchedule = float | list[list[float]]
 
 
 def minibatch_fits_batch(config: PPOConfig) -> Iterator[Problem]:
@@ -469,14 +422,14 @@ def cut_episodes_have_value_targets(config: PPOConfig) -> Iterator[Problem]:
         )
 
 
-def gae_has_values(config: PPOConfig) -> Iterator[Problem]:
-    """Generalised advantages are estimated with values that are learnt."""
+def advantages_have_values(config: PPOConfig) -> Iterator[Problem]:
+    """Generalized advantage estimation needs a value function that is learnt."""
     if config.use_gae and not config.use_critic:
         yield Problem(
-            assignment("use_critic", False),
-            "`use_gae=True` needs values, and without a critic none are learnt.",
-            'Give use_gae=False, too, with batch_mode="complete_episodes"; or use_critic=True.',
-            ("use_critic",),
+            assignment("use_gae", True),
+            "it needs values, but `use_critic=False` learns none.",
+            'Give use_gae=False, too, with batch_mode="complete_episodes".',
+            ("use_gae", "use_critic"),
         )
 
 
@@ -508,7 +461,7 @@ class PPOConfig(AlgorithmConfig):
         *ON_POLICY_RULES,
         Rule(("minibatch_size", "train_batch_size"), minibatch_fits_batch),
         Rule(("batch_mode", "use_gae"), cut_episodes_have_value_targets),
-        Rule(("use_critic", "use_gae"), gae_has_values),
+        Rule(("use_gae", "use_critic"), advantages_have_values),
     )
 
     use_critic = Setting(True, boolean())
@@ -567,8 +520,6 @@ class PPOConfig(AlgorithmConfig):
 
 
 # ---- postprocessing
-#
-# What PPO shows of its advantages in `on_postprocess_trajectory`.
 
 
 @dataclass(frozen=True)
@@ -579,7 +530,7 @@ class AdvantagePostprocessing:
     differ; so only what callbacks change is taken from here.
 
     Attributes:
-        gamma, lambda_, use_gae, use_critic: see `PPOSettings`.
+        gamma, lambda_, use_gae, use_critic: see `PPOConfig.training`.
     """
 
     gamma: float

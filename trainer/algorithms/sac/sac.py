@@ -28,12 +28,12 @@ from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
+from trainer.config.sections import GivenSchedule
 from trainer.config.settings import Problem, assignment, schedule
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
 from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
-from trainer.learners.learner import schedule_problems
 from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.random_module import RandomRLModule
@@ -42,10 +42,6 @@ from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
 from trainer.replay import ReplayBuffer
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
-
-# ---- learner
-#
-# SAC's learner: one step of critics, policy and temperature, all from the same weights.
 
 # ---- target critics
 
@@ -204,32 +200,14 @@ _DISCRETE_SHARE: Final = 0.98
 """The share of the largest possible entropy that "auto" aims at with Discrete actions."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SACSettings(ReplaySettings):
-    """How SAC learns; names and defaults are those of `SACConfig.training()`.
+    """The settings of `SACConfig.training()` that its learner reads; `lr` is `critic_lr`."""
 
-    Attributes:
-        lr: learning rate of the critics.
-        actor_lr: learning rate of the policy, or its schedule.
-        alpha_lr: learning rate of the temperature, or its schedule.
-        target_entropy: in nats; "auto" or None for the rule of `target_entropy_of`.
-    """
-
-    lr: ScheduleSetting = 3e-4
-    train_batch_size: int = 256
-    tau: float = 5e-3
+    actor_lr: ScheduleSetting
+    alpha_lr: ScheduleSetting
+    target_entropy: float | str | None
     adam_epsilon: float = 1e-7
-    actor_lr: ScheduleSetting = 3e-5
-    alpha_lr: ScheduleSetting = 3e-4
-    target_entropy: float | str | None = "auto"
-
-    def problems(self) -> list[str]:
-        """One sentence for every setting that is impossible."""
-        return [
-            *super().problems(),
-            *schedule_problems(self.actor_lr, name="actor_lr"),
-            *schedule_problems(self.alpha_lr, name="alpha_lr"),
-        ]
 
 
 def target_entropy_of(module: RLModule, setting: float | str | None) -> float:
@@ -607,16 +585,12 @@ def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
 
 
 # ---- config
-#
-# SACConfig: the settings of soft actor-critic.
 
 # Section methods only declare; the decorator `section` reads their arguments.
 # ruff: noqa: ARG002
 
 
 ConfigT = TypeVar("ConfigT", bound="SACConfig")
-
-GivenSchedule = float | list[list[float]]
 
 _NO_LR: Final = Check(
     "None, because SAC has three learning rates: `actor_lr`, `critic_lr` and `alpha_lr`",

@@ -1,0 +1,62 @@
+"""Small runs for tests of whole runs: their settings, and what comes out of them as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from checkpoints import encode
+from trainer import PPOConfig
+from trainer.metrics import comparable
+from trainer.testing.envs import CountdownEnv
+
+
+def small_ppo(
+    num_env_runners: int = 0,
+    *,
+    env: Any = CountdownEnv,
+    num_slots: int = 4,
+    batch: int = 60,
+    **settings: Any,
+) -> PPOConfig:
+    """PPO with two minibatches an iteration; slots are shared out over the runners.
+
+    Args:
+        num_env_runners: 0 samples in the main process.
+        env: what is played.
+        num_slots: sub-envs of all runners together.
+        batch: env steps of an iteration.
+        **settings: laid over the others by name.
+    """
+    made = (
+        PPOConfig()
+        .environment(env)
+        .env_runners(
+            num_env_runners=num_env_runners,
+            num_envs_per_env_runner=num_slots // max(1, num_env_runners),
+        )
+        .training(
+            train_batch_size=batch,
+            minibatch_size=batch // 2,
+            num_epochs=1,
+            model={"fcnet_hiddens": [8]},
+        )
+        .debugging(seed=5)
+    )
+    return made.update_from_dict(settings)
+
+
+def known(algo: Any) -> bytes:
+    """Everything that an algorithm knows, but its settings."""
+    return encode(algo.get_state(not_components="config"))
+
+
+def told_and_known(algo: Any, results: Sequence[Mapping[str, Any]]) -> bytes:
+    """Results without times and settings, and everything known after them."""
+    return encode([{**comparable(result), "config": None} for result in results]) + known(algo)
+
+
+def learnt(algo: Any) -> bytes:
+    """What does not depend on how slots are spread over processes."""
+    state = algo.get_state(["learner", "env_runners", "counters"])
+    return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
