@@ -95,8 +95,8 @@ class AnswerChecks:
         if not (isinstance(info, Mapping) or agent == COMMON_INFOS):
             raise EnvContractError(
                 f"Env {self.name!r} gave agent {agent!r} the info {info!r:.80} {when}, a "
-                f"{type(info).__name__}; expected a dict. Write {{name: value}}, or leave the agent "
-                "out where there is nothing to say."
+                f"{type(info).__name__}; expected a dict. Write {{name: value}}, or leave the "
+                "agent out where there is nothing to say."
             )
         return self._copied(info)
 
