@@ -126,6 +126,10 @@ PLAYED: dict[str, tuple[Breach, str]] = {
     "V6 no dict": (lambda o, r, te, tr, i: (SEEN, r, te, tr, i), "observations"),
     "unknown agent": (lambda o, r, te, tr, i: ({**o, 2: SEEN}, r, te, tr, i), "no agent 2"),
     "unknown key": (lambda o, r, te, tr, i: (o, r, {"__al__": True}, tr, i), "__al__"),
+    "an info that is no dict": (
+        lambda o, r, te, tr, i: (o, r, te, tr, {0: np.ones(2)}),
+        "agent 0 the info.*expected a dict",
+    ),
     "V10 standstill": (lambda o, r, te, tr, i: ({}, {}, {}, {}, {}), "env steps"),
     "l it came back": (lambda o, r, te, tr, i: (o, r, {1: True}, tr, i), "ended at env step"),
 }

@@ -15,7 +15,7 @@ from typing import Any, Final
 import gymnasium
 import numpy as np
 
-from trainer.agent_ids import ALL_AGENTS, listed
+from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, listed
 from trainer.envs.env_checks import described_answer, is_finite, items_of, leaves
 from trainer.envs.multi_agent_env import EnvAgents, unknown_agent
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -82,11 +82,23 @@ class AnswerChecks:
         told = {} if infos is None else self._own_dict(infos, "infos", "reset()")
         if self._looks:
             self._look(seen, "at the reset")
-        return self._copies(seen), self._copies(told)
-
-    def _copies(self, by_agent: Mapping[Any, Any]) -> dict[Any, Any]:
         copied = self._copied
-        return {agent: copied(value) for agent, value in by_agent.items()}
+        return (
+            {agent: copied(one) for agent, one in seen.items()},
+            {agent: self._own_info(agent, one, "at the reset") for agent, one in told.items()},
+        )
+
+    def _own_info(self, agent: Any, info: Any, when: str) -> Any:
+        """A copy of an info, which is a dict; what is of all together may be anything."""
+        if info is None:
+            return {}
+        if not (isinstance(info, Mapping) or agent == COMMON_INFOS):
+            raise EnvContractError(
+                f"Env {self.name!r} gave agent {agent!r} the info {info!r:.80} {when}, a "
+                f"{type(info).__name__}; expected a dict. Write {{name: value}}, or leave the "
+                "agent out where there is nothing to say."
+            )
+        return self._copied(info)
 
     def step(self, answer: Any, episode: MultiAgentEpisode) -> Answer:
         """The five dicts that `step` returned, copied.
@@ -125,7 +137,12 @@ class AnswerChecks:
             agent: one.copy() if type(one) is np.ndarray else copied(one)
             for agent, one in observations.items()
         }
-        told = {agent: copied(info) if info else {} for agent, info in infos.items()}
+        told = {
+            agent: (copied(info) if info else {})
+            if type(info) is dict
+            else self._own_info(agent, info, f"at env step {episode.env_t + 1}")
+            for agent, info in infos.items()
+        }
         return seen, dict(rewards), terminateds, truncateds, told
 
     def _own_dict(
