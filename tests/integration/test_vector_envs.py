@@ -480,7 +480,7 @@ def recorded(config: Any, *, as_columns: bool, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(VectorPlayer, "_can_be_columns", chosen)
     with config.build_algo() as algo:
         results = [comparable(algo.train()) for _ in range(3)]
-        state = algo.get_state(["learner", "counters", "env_runner_group"])
+        state = algo.get_state(["learner", "counters", "env_runners"])
         chunks = [
             chunk.get_state()
             for count in (1, 33, 64)
