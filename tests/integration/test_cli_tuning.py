@@ -55,6 +55,18 @@ def test_the_commands_that_are_printed_at_the_end_work(
     capsys.readouterr()
 
 
+def test_an_interrupted_experiment_says_how_to_go_on(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = TUNER.replace("def climb(config):", "def climb(config):\n    raise KeyboardInterrupt")
+    Path("my tuner.py").write_text(code.replace('name="climb"', 'name="stopped"'))
+    assert main(["tune", "my tuner.py:make"]) == 130
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "tune-resume" in line]
+    Path("my tuner.py").write_text(TUNER)
+    assert main(shlex.split(line)[1:]) == 0
+    assert "stopped" in capsys.readouterr().out
+
+
 def test_an_experiment_of_code_is_not_gone_on_with_without_it(
     experiment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

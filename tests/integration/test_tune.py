@@ -15,6 +15,7 @@ from callbacks import CallbackError
 from trainer import PPOConfig, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
+from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
 from trainer.tune.journal_file import JournalFile
 
@@ -178,6 +179,30 @@ def test_a_trial_of_an_algorithm_is_a_run_of_the_command_line(
         assert main([command[0], grid[0].path, *command[1:]]) == 0
     assert main(["resume", grid[0].path, "--stop-iterations", "2"]) == 0
     capsys.readouterr()
+
+
+def test_what_resume_adds_to_a_trial_is_no_result_and_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = run("PPO", tmp_path, space=small_ppo(), name="x", stop={"training_iteration": 1})
+    (folder,) = (Path(result.path) for result in grid)
+    words = ["resume", str(folder), "--stop-iterations", "3"]
+    with RunLock(tmp_path / "x"):
+        assert main(words) == 1
+        assert "in use" in capsys.readouterr().err
+    assert main(words) == 0
+    restored = tune.Tuner.restore(tmp_path / "x", "PPO").get_results()
+    for result in (grid[0], restored[0], tune.Result.from_path(folder)):
+        assert [row["training_iteration"] for row in result.rows()] == [1]
+        assert (result.metrics or {})["training_iteration"] == 1
+        assert [saved.row_number for saved in result.saved] == [1]
+    changed = tune.TuneConfig(num_samples=2, in_process=True)
+    assert len(tune.Tuner.restore(tmp_path / "x", "PPO", tune_config=changed).fit()) == 2
+    aside = folder / "checkpoints-set-aside-1"
+    assert str(aside) in caplog.text
+    assert sorted(path.name for path in aside.iterdir()) == ["000003", "results.jsonl"]
+    assert len((aside / "results.jsonl").read_text().splitlines()) == 3
+    assert main(["resume", str(aside / "000003"), "--stop-iterations", "4"]) == 0
 
 
 def test_a_misspelt_setting_is_told_when_the_tuner_is_made() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from checkpoints.arguments import ArgumentError
 from trainer import tune
-from trainer.errors import TuneError
+from trainer.errors import TrainerError, TuneError
 from trainer.tune.configs import default_num_lanes
 
 
@@ -85,3 +86,77 @@ def test_lanes_follow_from_cpus_and_trials() -> None:
     assert default_num_lanes(8, 1, 3) == 3
     assert default_num_lanes(8, 0, 3) == 1
     assert default_num_lanes(8, 1, 0) == 1
+
+
+untyped: Any = tune
+"""What scripts without types may write."""
+
+
+def train(config: Any) -> None:
+    tune.report(loss=1.0)
+
+
+class Misspelt(tune.Callback):
+    def on_trial_reslt(self, **info: Any) -> None:
+        """Never called."""
+
+
+class MisspeltLogger(tune.logger.LoggerCallback):
+    def log_trial_reslt(self, **info: Any) -> None:
+        """Never called."""
+
+
+class Demanding(tune.Callback):
+    def on_trial_result(self, trial: Any, results: Any) -> None:
+        """There is no `results`."""
+
+
+def told(callback: Any) -> tune.RunConfig:
+    return tune.RunConfig(callbacks=[callback])
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: tune.Tuner(lambda config, data: 1), "missing a required argument: 'data'"),
+        (lambda: tune.Tuner(tune.with_parameters(train, dta=1)), "unexpected keyword.*'dta'"),
+        (lambda: tune.Tuner(tune.with_parameters("PPO", dta=1)), "PPO.setup.*'dta'"),
+        (lambda: tune.Tuner("PPO", param_space={}), "no env to train in"),
+        (lambda: tune.Tuner("PPO", param_space={"env": "CartPol-v1"}), "mean 'CartPole-v1'"),
+        (lambda: tune.Tuner(train, run_config=told(Misspelt())), "mean 'on_trial_result'"),
+        (lambda: tune.Tuner(train, run_config=told(MisspeltLogger())), "mean 'log_trial_result'"),
+        (lambda: tune.Tuner(train, run_config=told(Demanding())), "wants 'results'.*mean 'result'"),
+        (lambda: untyped.CLIReporter(max_progres_rows=3), "mean 'max_progress_rows'"),
+        (lambda: untyped.CLIReporter(max_progress_rows=0), "at least one row"),
+        (lambda: untyped.CLIReporter(metric_columns="loss"), "expected a list"),
+        (lambda: untyped.uniform("0", "1"), "expected a number"),
+        (lambda: untyped.randn(0, None), "expected a number"),
+        (lambda: untyped.PlacementGroupFactory({"CPU": 1}), "expected a list of dicts"),
+        (lambda: untyped.search.BasicVariantGenerator(points_to_evaluate=3), "a list of dicts"),
+        (lambda: untyped.stopper.MaximumIterationStopper("3"), "expected an int"),
+        (lambda: untyped.stopper.MaximumIterationStopper(0), "at least 1"),
+        (lambda: untyped.stopper.TrialPlateauStopper("loss", mode="up"), "'min', 'max'"),
+        (lambda: untyped.stopper.CombinedStopper({"loss": 1}), "expected stoppers"),
+        (lambda: untyped.Checkpoint.from_data(3), "expected a dict"),
+    ],
+)
+def test_what_would_fail_in_every_trial_fails_at_once(make: Any, expected: str) -> None:
+    with pytest.raises((TuneError, TrainerError, ArgumentError), match=f"(?s){expected}"):
+        make()
+
+
+def test_what_ray_tune_writes_is_accepted() -> None:
+    class Printer(tune.Callback):
+        def setup(self, stop: Any = None, num_samples: Any = None, **info: Any) -> None: ...
+        def on_trial_result(self, iteration: Any, trials: Any, trial: Any, result: Any) -> None: ...
+
+    tune.CLIReporter(metric_columns={"loss": "L"}, max_error_rows=3, parameter_columns=["x"])
+    scheduler = untyped.PopulationBasedTraining(
+        perturbation_factors=[1.2, 0.8], hyperparam_mutations={"x": [1, 2]}
+    )
+    tune.Tuner(
+        tune.with_parameters(lambda config, data=None: 1, data=3),
+        param_space={"x": 1},
+        tune_config=tune.TuneConfig(num_samples=2, metric="a", mode="max", scheduler=scheduler),
+        run_config=told(Printer()),
+    )

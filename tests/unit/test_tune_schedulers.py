@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints.arguments import ArgumentError
 from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
@@ -351,10 +352,13 @@ def test_fifo_lets_all_go_on() -> None:
         lambda: HyperBandScheduler(reduction_factor=1),
         lambda: MedianStoppingRule(min_samples_required=0),
         lambda: MedianStoppingRule(min_time_slice=3),
+        lambda: ASHAScheduler(max_t="9"),  # type: ignore[arg-type]
+        lambda: HyperBandScheduler(reduction_factor=None),  # type: ignore[arg-type]
+        lambda: MedianStoppingRule(grace_period="4"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(make: Any) -> None:
-    with pytest.raises(TuneError, match="expected"):
+    with pytest.raises((TuneError, ArgumentError), match="expected"):
         make()
 
 

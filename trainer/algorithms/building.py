@@ -98,6 +98,19 @@ class HasConfig(Protocol):
         """A new config of this algorithm with all defaults."""
 
 
+def require_env(config: AlgorithmConfig) -> None:
+    """Raises if a config names no env to train in.
+
+    Raises:
+        ConfigError: says how to name one.
+    """
+    if config.env is None:
+        raise ConfigError(
+            "There is no env to train in: `env=None`. Name one: "
+            "config.environment('CartPole-v1'), or with a class: config.environment(MyEnv)."
+        )
+
+
 def own_config(
     algorithm: type[HasConfig], config: Any, env: object, settings: Mapping[str, Any]
 ) -> AlgorithmConfig:
@@ -128,11 +141,7 @@ def own_config(
         own.environment(env)
     own.update_from_dict(settings)
     own.validate()
-    if own.env is None:
-        raise ConfigError(
-            "There is no env to train in: `env=None`. Name one: "
-            "config.environment('CartPole-v1'), or with a class: config.environment(MyEnv)."
-        )
+    require_env(own)
     own.freeze()
     _tell_what_has_no_effect(own)
     return own

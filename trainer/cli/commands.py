@@ -50,6 +50,8 @@ from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.run_lock import RunLock
+from trainer.tune.journal_file import JOURNAL_FILE
+from trainer.tune.trial_records import TRIALS_FOLDER
 from trainer.types import State
 
 # ---- commands
@@ -129,7 +131,7 @@ def resume(arguments: argparse.Namespace) -> int:
     checkpoint = newest_whole_at(arguments.path)
     read_manifest(checkpoint)  # nothing is made where there is no checkpoint
     directory = _run_directory(_run_directory_of(checkpoint))
-    with RunLock(directory.path):
+    with _experiment_lock(directory.path), RunLock(directory.path):
         plan = directory.read_plan().updated(arguments)
         with Algorithm.from_checkpoint(
             checkpoint, allow_code=arguments.allow_code, **_changes(arguments)
@@ -379,6 +381,14 @@ def _run_directory(path: str | Path) -> RunDirectory:
         raise ConfigError(
             f"{str(path)!r} is no path for the directory of a run: {error}. Give another --run-dir."
         ) from error
+
+
+def _experiment_lock(path: Path) -> contextlib.AbstractContextManager[object]:
+    """Keeps the tuner away from the folder of a trial; of no effect for any other run."""
+    experiment = path.parent.parent
+    if path.parent.name != TRIALS_FOLDER or not (experiment / JOURNAL_FILE).is_file():
+        return contextlib.nullcontext()
+    return RunLock(experiment, elsewhere=f"a copy of {path}")
 
 
 def _set_later_checkpoints_aside(directory: RunDirectory, iteration: int) -> None:

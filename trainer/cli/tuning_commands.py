@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
+from checkpoints.arguments import ArgumentError
 from checkpoints.file_system import numbered_beside
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.algorithms.building import is_registered
-from trainer.cli.named_code import executed, imported
-from trainer.cli.output import tell, tell_json
+from trainer.cli.named_code import executed, import_from_here, imported
+from trainer.cli.output import complain, tell, tell_json
 from trainer.errors import TuneError
 from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.legacy import read_grid
@@ -79,7 +81,7 @@ def space(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DOMAIN")
     try:
         return name.strip(), domain_of_text(domain)
-    except TuneError as error:
+    except (TuneError, ArgumentError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
@@ -133,6 +135,7 @@ def _known(text: str, names: Mapping[str, str]) -> str:
 
 def tune(arguments: argparse.Namespace) -> int:
     """Begins an experiment; returns the exit code."""
+    import_from_here()
     tuner = _tuner_of_file(arguments.trainable)
     if tuner is None:
         _refuse_existing(arguments)
@@ -143,6 +146,7 @@ def tune(arguments: argparse.Namespace) -> int:
 
 def tune_resume(arguments: argparse.Namespace) -> int:
     """Goes on with an experiment; returns the exit code."""
+    import_from_here()
     folder = Path(arguments.path)
     given = None if arguments.trainable is None else _tuner_of_file(arguments.trainable)
     header = read_header(folder)
@@ -226,20 +230,29 @@ def best(arguments: argparse.Namespace) -> int:
 def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> int:
     if arguments.json:
         silence(tuner)
-    grid = tuner.fit()
+    try:
+        grid = tuner.fit()
+    except KeyboardInterrupt:
+        if tuner.experiment_path is not None:
+            with contextlib.suppress(OSError):  # the terminal may be closed
+                complain(f"What to type next:\n  {_command_to_go_on(tuner.experiment_path, code)}")
+        raise
     if arguments.json:
         tell_json(jsonable(grid.rows()))
     else:
         tell(grid.table())
         folder = shlex.quote(grid.experiment_path)
-        resume = folder if code is None else f"{folder} {shlex.quote(code)}"
         tell(
             f"\nResults: {grid.experiment_path}\nWhat to type next:\n"
             f"  local-trainer best {folder}\n"
             f"  local-trainer trials {folder}\n"
-            f"  local-trainer tune-resume {resume}"
+            f"  {_command_to_go_on(grid.experiment_path, code)}"
         )
     return 1 if grid.num_errors else 0
+
+
+def _command_to_go_on(folder: str, code: str | None) -> str:
+    return shlex.join(["local-trainer", "tune-resume", folder, *([] if code is None else [code])])
 
 
 def _tuner_of_file(text: str) -> Tuner | None:

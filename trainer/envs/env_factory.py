@@ -460,6 +460,16 @@ def is_import_path(name: str) -> bool:
     return "." in name and "/" not in name and current_class(name) not in HARMLESS_TESTING_ENVS
 
 
+def check_known(name: str) -> None:
+    """Raises if no env has this name; imports nothing, so that paths are taken as they are.
+
+    Raises:
+        EnvCreationError: it is not known; names those that are near.
+    """
+    if not is_import_path(name):
+        _creator_by_name(name)
+
+
 def leads_to_new_code(name: str) -> bool:
     """Whether to make the env of that name runs code which this program has not imported yet.
 

@@ -17,12 +17,29 @@ from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from checkpoints import decode, encode
 from checkpoints.file_system import replacing
+from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
 
 _LOGGER = logging.getLogger(__name__)
 _STATES_FILE: Final = "callbacks.msgpack"
+_OF_TRIALS: Final = ("iteration", "trials", "trial")
+_GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "setup": ("stop", "num_samples", "total_num_samples"),
+    "on_step_begin": ("iteration", "trials"),
+    "on_step_end": ("iteration", "trials"),
+    "on_trial_start": _OF_TRIALS,
+    "on_trial_restore": _OF_TRIALS,
+    "on_trial_save": _OF_TRIALS,
+    "on_trial_recover": _OF_TRIALS,
+    "on_trial_result": (*_OF_TRIALS, "result"),
+    "on_trial_complete": _OF_TRIALS,
+    "on_trial_error": _OF_TRIALS,
+    "on_checkpoint": (*_OF_TRIALS, "checkpoint"),
+    "on_experiment_end": ("trials",),
+}
+"""The arguments of each event."""
 
 
 class TrialView:
@@ -299,7 +316,7 @@ class CallbackCaller:
         callbacks: in this order.
 
     Raises:
-        TuneError: one is no callback.
+        TuneError: one is no callback, or listens to an event that there is not.
     """
 
     _EVENTS: Final = tuple(name for name in vars(Callback) if name.startswith("on_"))
@@ -314,6 +331,7 @@ class CallbackCaller:
                     "tune.Callback. (Callbacks of an algorithm belong into its config: "
                     "config.callbacks(MyCallbacks).)"
                 )
+            _check_methods(callback)
         self._states = {
             f"{index}-{type(callback).__name__}": callback
             for index, callback in enumerate(callbacks)
@@ -381,6 +399,39 @@ class CallbackCaller:
             except Exception as error:
                 owner = type(getattr(method, "__self__", method)).__name__
                 raise CallbackError(f"{owner}.{name}", name, original=error) from error
+
+
+def _check_methods(callback: Any) -> None:
+    """Raises if a method would never be called, or could not be.
+
+    Raises:
+        TuneError: names the method, and the nearest event or the argument.
+    """
+    cls = type(callback)
+    known = [*_GIVEN, *(name for name in vars(LoggerCallback) if name.startswith("log_trial_"))]
+    for name in dir(cls):
+        if name in known or not name.startswith(("on_", "log_trial_")):
+            continue
+        raise TuneError(
+            f"{cls.__name__}.{name} would never be called: there is no such event."
+            f"{did_you_mean(name, known)} There are {', '.join(_GIVEN)}; what is none begins with "
+            "another word, such as _on_."
+        )
+    for name, given in _GIVEN.items():
+        method = _written(callback, name)
+        parameters = inspect.signature(method).parameters.values() if method is not None else ()
+        lacking = [
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+            and parameter.name not in given
+        ]
+        if lacking:
+            raise TuneError(
+                f"{cls.__name__}.{name} wants {lacking[0]!r}, which is not given; expected some of "
+                f"{', '.join(given)}.{did_you_mean(lacking[0], given)} Arguments are given by name."
+            )
 
 
 def _written(callback: Any, name: str) -> Callable[..., None] | None:

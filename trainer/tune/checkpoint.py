@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints import CheckpointError, FileSystem, decode, encode
+from checkpoints.arguments import shown
 from trainer.errors import TuneError
 
 DATA_FILE: Final = "tune_data.msgpack"
@@ -68,9 +69,19 @@ class Checkpoint:
 
         Raises:
             StateError: something in it is no plain data; names the place.
+            TuneError: it is no dict.
         """
+        if not isinstance(data, Mapping):
+            raise TuneError(
+                f"Checkpoint.from_data({shown(data)}): expected a dict of plain data, such as "
+                "{'step': 3}."
+            )
         folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
-        write_data(folder, data)
+        try:
+            write_data(folder, data)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return cls(folder)
 
     from_dict = from_data

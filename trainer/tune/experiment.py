@@ -614,7 +614,10 @@ class Experiment:
         """After a power failure: what trials that are over say for people is not synced."""
         for trial in self.controller.trials:
             files = self.records.files_of(trial.number)
-            if trial.status.is_over and files.read_facts().get("status") != trial.status.value:
+            if not trial.status.is_over:
+                continue
+            facts = files.read_facts()
+            if (facts.get("status"), facts.get("num_rows")) != (trial.status.value, trial.num_rows):
                 self._write_facts(trial.number)
                 if trial.error:
                     files.write_error(trial.error)
@@ -631,6 +634,7 @@ class Experiment:
                 "seed": trial.seed,
                 "status": trial.status.value,
                 "stop_reason": trial.stop_reason,
+                "num_rows": trial.num_rows if trial.status.is_over else None,
                 "error": trial.error,
                 "num_failures": trial.num_failures,
                 "exploits": [

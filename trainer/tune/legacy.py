@@ -13,6 +13,7 @@ from trainer.tune.configs import CheckpointConfig, FailureConfig, RunConfig, Tun
 from trainer.tune.results import Result, ResultGrid
 from trainer.tune.rows import Mode
 from trainer.tune.trainables import with_resources
+from trainer.tune.trial_records import TRIALS_FOLDER
 from trainer.tune.tuner import Tuner
 
 _RESUMES: Final[Mapping[Any, Mapping[str, bool]]] = {
@@ -191,7 +192,7 @@ def read_grid(folder: Path) -> ResultGrid:
         TuneError: there are none.
     """
     folder = folder.expanduser().resolve()
-    trials = sorted(path for path in (folder / "trials").glob("*") if path.is_dir())
+    trials = sorted(path for path in (folder / TRIALS_FOLDER).glob("*") if path.is_dir())
     if not trials:
         raise TuneError(f"{folder} holds no trials; give the folder of an experiment.")
     results = sorted(map(Result.from_path, trials), key=lambda each: each.number)

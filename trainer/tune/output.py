@@ -6,6 +6,7 @@ notebook one display; anywhere else a line per change of state.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import shutil
@@ -18,12 +19,24 @@ import numpy as np
 
 from callbacks.ready_made.display import LineOutput, Surface, live_surface
 from callbacks.ready_made.progress import duration
+from checkpoints.arguments import checked_arguments, shown
+from checkpoints.nearest_names import did_you_mean
+from trainer.errors import TuneError
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
 
 _LOGGER = logging.getLogger(__name__)
 _WIDEST_NAME: Final = 24
+_OF_RAY: Final = frozenset(
+    {
+        "total_samples",
+        "max_error_rows",
+        "max_column_length",
+        "infer_limit",
+        "print_intermediate_tables",
+    }
+)
 _STEPS: Final = "num_env_steps_sampled_lifetime"
 
 
@@ -82,8 +95,14 @@ class ProgressReporter:
         sort_by_metric: the best trials first, instead of the newest.
         metric: path of the experiment's metric; None: that of `TuneConfig`.
         mode: "min" or "max".
+        of_ray: other arguments of Ray Tune's reporters, which have no effect here.
+
+    Raises:
+        TuneError: an argument is unknown, or a number makes no sense.
+        ArgumentError: an argument is of another kind.
     """
 
+    @checked_arguments
     def __init__(
         self,
         *,
@@ -94,8 +113,20 @@ class ProgressReporter:
         sort_by_metric: bool = False,
         metric: str | None = None,
         mode: Mode | None = None,
-        **_: Any,
+        **of_ray: Any,
     ) -> None:
+        if unknown := sorted(of_ray.keys() - _OF_RAY):
+            names = inspect.signature(ProgressReporter).parameters
+            raise TuneError(
+                f"{type(self).__name__}() does not know {unknown[0]}={shown(of_ray[unknown[0]])}."
+                f"{did_you_mean(unknown[0], names)} It knows {', '.join([*names][:-1])}."
+            )
+        if max_progress_rows < 1 or max_report_frequency < 0:
+            raise TuneError(
+                f"{type(self).__name__}(max_progress_rows={max_progress_rows}, "
+                f"max_report_frequency={max_report_frequency}): expected at least one row, and "
+                "seconds of at least 0."
+            )
         self.metric_columns = metric_columns
         self.parameter_columns = parameter_columns
         self.max_progress_rows = max_progress_rows

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import shown
+from checkpoints.arguments import checked_arguments, shown
 from checkpoints.trees import named_leaves, same
 from trainer.config import AlgorithmConfig
 from trainer.errors import TuneError
@@ -70,6 +70,7 @@ class PopulationBasedTraining(TrialScheduler):
     can_pause: bool = True
     has_fixed_population: bool = True
 
+    @checked_arguments
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -452,6 +453,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     can_pause: bool = True
     has_fixed_population: bool = True
 
+    @checked_arguments
     def __init__(self, policy_file: str | Path) -> None:
         self._file = Path(policy_file).expanduser()
         self.config, self._changes = self._read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -43,6 +44,7 @@ class Result:
         num_failures: errors that it survived, and the last one.
         path: its folder.
         saved: the checkpoints that count, by row.
+        num_rows: how many rows count; None: all that are there.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Result:
     num_failures: int
     path: str
     saved: tuple[SavedCheckpoint, ...] = ()
+    num_rows: int | None = None
 
     @classmethod
     def from_path(cls, path: str | Path) -> Result:
@@ -65,7 +68,9 @@ class Result:
         folder = Path(path).expanduser().resolve()
         facts = read_trial_facts(folder)
         files = TrialFiles(folder)
+        num_rows = facts.get("num_rows")  # None while it runs
         names = [entry.name for entry in files.checkpoints.glob("[0-9]*") if entry.is_dir()]
+        names = [name for name in names if num_rows is None or int(name) <= num_rows]
         error = facts.get("error")
         return cls(
             number=int(facts.get("number", -1)),
@@ -77,6 +82,7 @@ class Result:
             num_failures=int(facts.get("num_failures") or 0),
             path=str(folder),
             saved=tuple(SavedCheckpoint(int(name), name, "") for name in sorted(names)),
+            num_rows=num_rows,
         )
 
     @functools.cached_property
@@ -86,12 +92,21 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows that count, in order."""
-        return list(TrialFiles(Path(self.path)).rows())
+        return list(itertools.islice(TrialFiles(Path(self.path)).rows(), self.num_rows))
+
+    @property
+    def last_row(self) -> dict[str, Any] | None:
+        """The last row that counts; None before the first."""
+        last = TrialFiles(Path(self.path)).last_row()
+        if last is None or self.num_rows in (None, last.get("training_iteration")):
+            return last
+        rows = self.rows()  # behind it stand rows of a process that was killed, or of `resume`
+        return rows[-1] if rows else None
 
     @property
     def metrics(self) -> dict[str, Any] | None:
         """The last row, with the config in it; None before the first."""
-        last = TrialFiles(Path(self.path)).last_row()
+        last = self.last_row
         return None if last is None else {**last, "config": self.config}
 
     @property
@@ -120,12 +135,19 @@ class Result:
         ]
 
     def get_best_checkpoint(self, metric: str, mode: Mode) -> Checkpoint | None:
-        """The one whose row is best; of equals the newer. None if no row has the metric.
+        """The one whose row is best; of equals the newer. None if no row has a number there.
 
         Raises:
-            TuneError: `mode` is neither "min" nor "max".
+            TuneError: `mode` is neither "min" nor "max"; no row has such a key, names the nearest.
         """
         sign = _sign(mode)
+        rows = self.rows()
+        if rows and all(value_at(row, metric) is MISSING for row in rows):
+            keys = {path for row in rows for path, _ in named_leaves(row)}
+            raise TuneError(
+                f"No checkpoint is the best by {metric!r}: none of the {len(rows)} rows of trial "
+                f"{self.number:05d} has it.{did_you_mean(metric, keys)}"
+            )
         scored = [
             (sign * number_at(row, metric), index)
             for index, (_, row) in enumerate(self.best_checkpoints)
@@ -214,7 +236,7 @@ class ResultGrid(Sequence[Result]):
         """The last row of each trial, flat, with its number, status and parameters."""
         found = []
         for result in self._results:
-            last = TrialFiles(Path(result.path)).last_row() or {}
+            last = result.last_row or {}
             params = {f"config/{path}": value for path, value in result.params.items()}
             head = {"number": result.number, "status": result.status}
             found.append({**head, **dict(named_leaves(last)), **params})
@@ -232,7 +254,7 @@ class ResultGrid(Sequence[Result]):
             names += ["training_iteration", *([self._metric] if self._metric else [])]
         lines = []
         for result in self._results:
-            row = TrialFiles(Path(result.path)).last_row() or {}
+            row = result.last_row or {}
             cells = [_cell(result, row, name) for name in names]
             lines.append([f"{result.number:05d}", result.status, *cells])
         return table_text(["trial", "status", *names], lines)
@@ -305,7 +327,7 @@ class ResultGrid(Sequence[Result]):
         keys: set[str] = set()
         have = []
         for result in self._results:
-            last = TrialFiles(Path(result.path)).last_row() or {}
+            last = result.last_row or {}
             keys |= {path for path, _ in named_leaves(last)}
             if value_at(last, metric) is not MISSING:
                 have.append(f"{result.number:05d}")
@@ -387,6 +409,7 @@ def result_of(
         saved=tuple(
             entry for entry in saved if entry.name == checkpoint_folder_name(entry.row_number)
         ),
+        num_rows=trial.num_rows,
     )
 
 
@@ -398,7 +421,7 @@ def _sign(mode: Mode | None) -> float:
 
 def _scoped(result: Result, metric: str, sign: float, scope: str) -> float:
     if scope == "last":
-        last: Row | None = TrialFiles(Path(result.path)).last_row()
+        last: Row | None = result.last_row
         return math.nan if last is None else number_at(last, metric)
     values = [number_at(row, metric) for row in result.rows()]
     values = [value for value in values if not math.isnan(value)]

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.arguments import checked_arguments
 from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
@@ -260,6 +261,7 @@ class ASHAScheduler(TrialScheduler):
     closes those below; NaN is worse than every number.
     """
 
+    @checked_arguments
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -420,6 +422,7 @@ class HyperBandScheduler(TrialScheduler):
 
     can_pause: bool = True
 
+    @checked_arguments
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -574,6 +577,7 @@ class MedianStoppingRule(TrialScheduler):
         hard_stop: False pauses trials instead, and lets them go on when all others have ended.
     """
 
+    @checked_arguments
     def __init__(
         self,
         time_attr: str = "training_iteration",

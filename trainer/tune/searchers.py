@@ -204,6 +204,12 @@ class BasicVariantGenerator(Searcher):
         random_state: int | None = None,
     ) -> None:
         super().__init__()
+        points = [] if points_to_evaluate is None else points_to_evaluate
+        if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
+            raise TuneError(
+                f"points_to_evaluate={shown(points_to_evaluate)}: expected a list of dicts, each a "
+                "config or a part of one, such as [{'lr': 1e-3}]."
+            )
         if random_state is not None and (
             isinstance(random_state, bool) or not isinstance(random_state, int | np.integer)
         ):

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from checkpoints.arguments import shown
+from checkpoints.arguments import checked_arguments, shown
 from trainer.errors import TuneError
 from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
 
@@ -98,7 +98,15 @@ class MaximumIterationStopper(Stopper):
     keys = ("training_iteration",)
     is_of_trial = True
 
+    @checked_arguments
     def __init__(self, max_iter: int) -> None:
+        """Takes the bound.
+
+        Raises:
+            TuneError: it is less than 1.
+        """
+        if max_iter < 1:
+            raise TuneError(f"MaximumIterationStopper({max_iter}): expected at least 1.")
         self._max_iter = max_iter
 
     def __call__(self, trial_id: str, result: Row) -> bool:
@@ -126,6 +134,7 @@ class TrialPlateauStopper(Stopper):
 
     is_of_trial = True
 
+    @checked_arguments
     def __init__(
         self,
         metric: str,
@@ -178,6 +187,7 @@ class ExperimentPlateauStopper(Stopper):
         patience: rows for which the plateau must last.
     """
 
+    @checked_arguments
     def __init__(
         self,
         metric: str,
@@ -245,6 +255,17 @@ class CombinedStopper(Stopper):
     """Stops when any of some stoppers does."""
 
     def __init__(self, *stoppers: Stopper) -> None:
+        """Takes the stoppers.
+
+        Raises:
+            TuneError: one is none.
+        """
+        for each in stoppers:
+            if not isinstance(each, Stopper):
+                raise TuneError(
+                    f"CombinedStopper() got {shown(each)}; expected stoppers, such as "
+                    "MaximumIterationStopper(20). RunConfig(stop=[…]) combines dicts and functions."
+                )
         self.stoppers = stoppers
         self.is_of_trial = all(each.is_of_trial for each in stoppers)
         self.is_exact = all(each.is_exact for each in stoppers)

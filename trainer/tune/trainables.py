@@ -53,6 +53,12 @@ class PlacementGroupFactory:
         self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **_: Any
     ) -> None:
         self.strategy = strategy
+        is_list = isinstance(bundles, list | tuple)
+        if not is_list or not all(isinstance(bundle, Mapping) for bundle in bundles):
+            raise TuneError(
+                f"PlacementGroupFactory({bundles!r:.60}): expected a list of dicts, one per "
+                "process, such as [{'CPU': 1}, {'CPU': 1}]."
+            )
         self.bundles = [
             {name: float(amount) for name, amount in bundle.items() if amount} for bundle in bundles
         ]

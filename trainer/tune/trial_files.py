@@ -27,7 +27,7 @@ from typing import Any, Final
 from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
 from checkpoints.data_classes import dataclass
-from checkpoints.file_system import replacing
+from checkpoints.file_system import numbered_beside, replacing
 from trainer.errors import JournalError, TuneError
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_file import APPENDING, append_whole
@@ -211,6 +211,23 @@ class TrialFiles:
             for path in self.checkpoints.iterdir():
                 if path.name not in stay and path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
+
+    def set_later_aside(self, row_number: int) -> Path | None:
+        """Moves checkpoints of later rows, with a copy of all rows, to a new folder beside.
+
+        Returns:
+            the folder; None if there are none.
+        """
+        names = self.checkpoints.glob("[0-9]*")
+        later = [path for path in names if path.name.isdecimal() and int(path.name) > row_number]
+        if not later:
+            return None
+        aside = numbered_beside(self.checkpoints, "-set-aside-")
+        aside.mkdir()
+        shutil.copyfile(self._rows_file, aside / ROWS_FILE)
+        for path in later:
+            path.rename(aside / path.name)
+        return aside
 
     def is_whole(self, saved: SavedCheckpoint) -> bool:
         """Whether a checkpoint's files are as they were committed."""

@@ -46,7 +46,7 @@ from trainer.tune.trial_files import (
 from trainer.tune.trial_handler import TrialBootstrap
 
 _LOGGER = logging.getLogger(__name__)
-_TRIALS: Final = "trials"
+TRIALS_FOLDER: Final = "trials"
 _CLOCKS: Final = ("node_ip", "_timestamp", "_runtime")
 
 
@@ -111,7 +111,7 @@ class TrialRecords:
         seed: int,
     ) -> None:
         self._experiment_name = folder.name
-        self._folder = folder / _TRIALS
+        self._folder = folder / TRIALS_FOLDER
         self._controller = controller
         self._spec = spec
         self._tune_config = tune_config
@@ -211,6 +211,8 @@ class TrialRecords:
             record.saved = present
             if not may_change:
                 continue
+            if trial.status.is_over:
+                self._keep_what_others_made(record, num_rows.get(trial.number, 0))
             record.num_written = record.files.keep_rows(num_rows.get(trial.number, 0))
             if record.num_written < num_rows.get(trial.number, 0):
                 _LOGGER.warning(
@@ -224,6 +226,18 @@ class TrialRecords:
                 self.forget(trial.number)
             else:
                 self._drop_damaged(record)
+
+    def _keep_what_others_made(self, record: TrialRecord, num_rows: int) -> None:
+        """A trial that is over has later states only if `local-trainer resume` went on with it."""
+        aside = record.files.set_later_aside(num_rows)
+        if aside is not None:
+            _LOGGER.warning(
+                "%s was gone on with after report %d, where the experiment ended it. That is no "
+                "part of the experiment, and is kept in %s; remove it if it is not wanted.",
+                record.files.path,
+                num_rows,
+                aside,
+            )
 
     def _drop_damaged(self, record: TrialRecord) -> None:
         while record.saved and not record.files.is_whole(record.saved[-1]):

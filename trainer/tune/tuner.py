@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import datetime as dt
 import functools
+import inspect
 import logging
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from typing import Any, Final, TypeVar
 
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
+from trainer.algorithms.building import require_env
+from trainer.envs.env_factory import check_known
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.seeding import draw_root_seed
@@ -146,6 +149,7 @@ class Tuner:
         self._restored: _Restored | None = None
         self._grid: ResultGrid | None = None
         self._has_begun = False
+        self._folder: Path | None = None
         if _setup is None:
             self._setup.check()
 
@@ -171,11 +175,17 @@ class Tuner:
         run = self._begin if self._restored is None else self._go_on
         return run()
 
+    @property
+    def experiment_path(self) -> str | None:
+        """The folder of the experiment that was begun or is gone on with; None before `fit`."""
+        return None if self._folder is None else str(self._folder)
+
     def _begin(self) -> ResultGrid:
         setup = self._setup
         folder, must_be_new = setup.new_folder()
         with RunLock(folder, must_be_new=must_be_new, elsewhere=_ELSEWHERE):
             _refuse_existing(folder)
+            self._folder = folder
             plan = setup.plan(setup.tune_config.num_samples)
             journal = JournalFile(folder / JOURNAL_FILE)
             header = setup.header(plan, folder.name)
@@ -189,6 +199,7 @@ class Tuner:
     def _go_on(self) -> ResultGrid:
         restored, setup = self._restored, self._setup
         assert restored is not None  # noqa: S101 - asked before
+        self._folder = restored.folder
         with RunLock(restored.folder, elsewhere=_ELSEWHERE):
             journal = JournalFile(restored.folder / JOURNAL_FILE)
             entries = restored.entries(journal.read(restored.read_before()))
@@ -440,11 +451,36 @@ class _Setup:
     def check_config(self, config: Any) -> None:
         """Raises if a trial with this config could not begin."""
         if self.spec.algorithm is not None:
-            algorithm_config(self.spec.algorithm, config).validate()
+            own = algorithm_config(self.spec.algorithm, config)
+            own.validate()
+            require_env(own)
+            if isinstance(own.env, str):
+                check_known(own.env)
         if not self.tune_config.in_process:
             check_packs(self.spec, config)
 
+    def _check_call(self) -> None:
+        """Whether trials can call the function, or `setup`, with what they have."""
+        spec = self.spec
+        called = spec.target.setup if spec.kind == "class" else spec.target
+        positional = [None] * (1 + (spec.kind == "class") + spec.takes_reporter)
+        try:
+            signature = inspect.signature(called)
+        except (TypeError, ValueError):  # some callables of C code have none
+            return
+        try:
+            signature.bind(*positional, **spec.parameters)
+        except TypeError as error:
+            name = spec.name if spec.kind == "function" else f"{spec.name}.setup"
+            more = "".join(f", {each}=…" for each in spec.parameters)
+            raise TuneError(
+                f"Trials call {name}(config{more}), which does not fit {name}{signature}: {error}. "
+                "Whatever it takes besides the config comes from tune.with_parameters(trainable, "
+                "name=value)."
+            ) from error
+
     def _check_trainable(self) -> None:
+        self._check_call()
         of_space = self.space.config_class
         if of_space is None:
             return
