@@ -49,6 +49,7 @@ def trained(name: str, num_iterations: int, **settings: Any) -> Algorithm:
 NOT_GOT: Final = {
     "is_wall_clock": "values of such metrics are left out of states",
     "cur_epsilon": "follows from the counters",
+    "model_config": "networks of the settings hold; a warning tells what differs",
 }
 """Parts that are something else when they were set, and why."""
 
@@ -87,7 +88,7 @@ def test_every_part_that_is_set_is_got_or_refused_and_then_nothing_changes(name:
                 given = decode(own)
                 value = at(given[component], path)
                 at(given[component], path[:-1])[path[-1]] = moved(value)
-                if path[-1] in NOT_GOT:
+                if not NOT_GOT.keys().isdisjoint(path):
                     continue
                 expected = encode(given)
                 try:

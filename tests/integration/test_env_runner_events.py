@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callbacks import EVENTS, RLlibCallback
+from callbacks import EVENTS, CallbackError, RLlibCallback
 from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import PPOConfig, SingleAgentEpisode
+from trainer.errors import TrainerError
 
 EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -255,3 +256,20 @@ def test_a_sub_env_without_work_has_no_events() -> None:
         algo.env_runner.sample(num_timesteps=2)
         trace = algo.env_runner.callbacks.objects[0].trace
     assert {line[2] for line in trace[:-1]} == {0, 1}
+
+
+@pytest.mark.parametrize("event", ["on_episode_step", "on_sample_end"])
+def test_a_callback_that_samples_with_the_runner_that_plays_is_refused(event: str) -> None:
+    def sample(env_runner: Any, **_: Any) -> None:
+        env_runner.sample(num_episodes=1)
+
+    with config().callbacks(**{event: sample}).build_algo() as algo:
+        before = encode(algo.get_state())
+        with pytest.raises(
+            CallbackError, match=r"sample\(\).*while the same runner plays"
+        ) as error:
+            algo.train()
+        assert isinstance(error.value.__cause__, TrainerError)
+        assert encode(algo.get_state()) == before
+        with pytest.raises(CallbackError, match="while the same runner plays"):
+            algo.train()  # the refusal left nothing that says it still plays

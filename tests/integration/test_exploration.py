@@ -254,6 +254,32 @@ def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step() 
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda best: None, r"Wrong\.get_exploration_action\(\) gave None; expected a pair"),
+        (lambda best: best, r"gave array\(.*; expected a pair"),
+        (
+            lambda best: (best + 9, None),
+            r"gave the actions array\(.*; expected integers from 0 to 1",
+        ),
+        (lambda best: (best - 2, None), r"expected integers from 0 to 1"),
+        (lambda best: (best * 0.5, None), r"expected integers from 0 to 1"),
+    ],
+    ids=["nothing", "no pair", "too large", "negative", "no integers"],
+)
+def test_a_strategy_that_gives_no_actions_of_the_space_is_named(given: Any, message: str) -> None:
+    class Wrong(Exploration):
+        def get_exploration_action(
+            self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
+        ) -> Any:
+            return given(action_distribution.deterministic_sample())
+
+    made = config(0, "SoftQ").exploration(exploration_config={"type": Wrong})
+    with made.build_algo() as algo, pytest.raises(ConfigError, match=message):
+        algo.train()
+
+
+@pytest.mark.parametrize(
     "exploration",
     ["Random", {"type": "EpsilonGreedy", "epsilon_schedule": 0.8}, {"type": "SoftQ"}],
 )

@@ -12,6 +12,7 @@ import pytest
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
 from tests.small_runs import small_ppo
 from trainer import PPO, Algorithm, DQNConfig, PPOConfig
+from trainer.errors import ConfigError
 from trainer.testing.envs import CountdownEnv
 
 
@@ -200,3 +201,19 @@ def test_a_save_in_on_checkpoint_saved_is_refused(tmp_path: Path, *, background:
         assert len(refused) == 1
         algo.train()
     assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("argument", ["components", "not_components"])
+def test_a_component_that_there_is_not_is_named_with_the_nearest_one(argument: str) -> None:
+    with config().build_algo() as algo:
+        for name, nearest in [("lerner", "learner"), ("env_runner/slots", "env_runners")]:
+            match = rf"unknown '{name}' \(did you mean '{nearest}'\?\); the components are"
+            with pytest.raises(ConfigError, match=match):
+                algo.get_state(**{argument: ["counters", name]})
+        optional = ["connectors", "modules", "exploration", "replay_buffer", "actors"]
+        algo.get_state(**{argument: optional})  # which other algorithms have
+    with WithSteps(config()) as own:
+        assert ("steps" in own.get_state(**{argument: "learner"})) is True
+        own.get_state(**{argument: "steps"})
+        with pytest.raises(ConfigError, match=r"unknown 'step' \(did you mean 'steps'"):
+            own.get_state(**{argument: "step"})

@@ -93,7 +93,6 @@ def test_a_restore_brings_back_the_network_of_a_module_that_was_added_under_the_
     outcomes = []
     with run(num_env_runners) as algo:
         add_old(algo, module_spec=RLModuleSpec(model_config={"fcnet_hiddens": [8]}))
-        add_old_spec = algo.module_specs["old"]
         algo.train()
         state = algo.get_state()
         outcomes.append(outcome(algo, [algo.train()]))
@@ -101,8 +100,7 @@ def test_a_restore_brings_back_the_network_of_a_module_that_was_added_under_the_
         algo.remove_module(
             "old", new_agent_to_module_mapping_fn={"a": "main", 3: "first", "late": "first"}
         )
-        given: Any = add_old_spec.model_config
-        other = {**given, "fcnet_activation": "relu"}
+        other = {"fcnet_hiddens": [8], "fcnet_activation": "relu"}
         add_old(algo, module_spec=RLModuleSpec(model_config=other))
         algo.train()
         assert of_learners(algo)["old"] == "relu"

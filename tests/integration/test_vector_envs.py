@@ -480,7 +480,10 @@ def recorded(config: Any, *, as_columns: bool, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(VectorPlayer, "_can_be_columns", chosen)
     with config.build_algo() as algo:
         results = [comparable(algo.train()) for _ in range(3)]
-        state = algo.get_state(["learner", "counters", "env_runner_group"])
+        state = algo.get_state(["learner", "counters", "env_runners"])
+        for episode in (slot["episode"] for slot in state["env_runners"]["slots"]):
+            if episode is not None:  # a reward out of a column is a float of NumPy
+                episode["rewards"] = [float(reward) for reward in episode["rewards"]]
         chunks = [
             chunk.get_state()
             for count in (1, 33, 64)

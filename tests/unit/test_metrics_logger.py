@@ -492,3 +492,20 @@ def test_states_round_trip_and_go_on(after_result: bool) -> None:
     assert codec.encode(restored.get_state()) == codec.encode(original.get_state())
     assert str(restored.compile()) == str(original.compile())
     assert codec.encode(restored.get_state()) == codec.encode(original.get_state())
+
+
+def test_a_first_value_that_is_refused_leaves_no_key_and_no_options() -> None:
+    logger = MetricsLogger()
+    logger.log_value(("car", "speed"), 1.0)
+    for key in ("height", ("car", "height")):
+        with pytest.raises(MetricsError, match="cannot be logged"):
+            logger.log_value(key, None)
+        with pytest.raises(MetricsError, match="cannot be logged"):
+            logger.set_value(key, None)
+    assert logger.peek() == {"car": {"speed": 1.0}}
+    with pytest.raises(MetricsError, match="cannot be logged"):
+        logger.log_value("car/speed", None)  # another spelling of a key that there is
+    assert logger.peek("car/speed") == 1.0
+    logger.log_value("height", 3.0, reduce="sum")  # the first options hold: those of this call
+    logger.log_value("height", 3.0, reduce="sum")
+    assert logger.peek("height") == 6.0

@@ -39,6 +39,7 @@ from checkpoints import (
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
 from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
 from checkpoints.code import check_switch
+from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import checkpoint_of_run
@@ -46,6 +47,7 @@ from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
     ACTORS,
+    MAY_BE_MISSING,
     ActorStates,
     ConfigCode,
     ConfigRecord,
@@ -61,6 +63,7 @@ from trainer.algorithms.checkpointing import (
     misfitting_state,
     only_module_of,
     plain_model_config,
+    refuse_component_names,
     restored_config,
     settings_behind,
     version_of,
@@ -1509,13 +1512,24 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
         Raises:
             ActorDiedError: an actor is gone whose state belongs to it, and was not made again.
+            ConfigError: there is no component of a name.
         """
+        self._check_component_names(components, not_components)
         state = super().get_state(components, not_components=not_components)
         if not (self._shares_positions or are_arrays_shown()):
             state = _with_own_positions(state)
         if is_selected(ACTORS, components, not_components) and (actors := self._actor_states.get()):
             state[ACTORS] = actors
         return state
+
+    def _check_component_names(self, *given: str | Collection[str] | None) -> None:
+        names = [name for one in given for name in as_names(one) or ()]
+        if not names:
+            return
+        known = {*dict(self.get_checkpointable_components()), *MAY_BE_MISSING}
+        unknown = {name: None for name in names if name.partition("/")[0] not in known}
+        if unknown and not unknown.keys() <= (own := {*self.get_state()} | known):
+            refuse_component_names([*unknown], own, of=type(self).__name__)
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave, whole or in part, and sends it to all runners.

@@ -28,7 +28,7 @@ from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from checkpoints import (
     CheckpointContents,
@@ -535,6 +535,28 @@ def check_given_state(
         check_state(state)
     except Exception as error:
         raise misfitting_state(state, error, name=name) from error
+
+
+MAY_BE_MISSING: Final = frozenset(
+    {ACTORS, "modules", "connectors", "exploration", "sample_ahead", "replay_buffer"}
+)
+"""Components that some algorithms have."""
+
+
+def refuse_component_names(names: Collection[str], known: Collection[str], *, of: str) -> NoReturn:
+    """Raises a ConfigError that names the components which there are not.
+
+    Args:
+        names: that were given, and are none.
+        known: the components that there are.
+        of: the name of the algorithm.
+    """
+    unknown = [f"{name!r}{did_you_mean(name, known, IN_BRACKETS)}" for name in names]
+    raise ConfigError(
+        f"{of}.get_state() was asked for the unknown {', '.join(unknown)}; the components are "
+        f"{', '.join(sorted(known))}. Name some of these, or a part of one, such as "
+        "'learner/rl_module'."
+    )
 
 
 def misfitting_state(state: State, error: Exception, *, name: str) -> CheckpointMismatchError:

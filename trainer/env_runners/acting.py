@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from checkpoints.arguments import shown
 from trainer.connectors import ActionDecoder, Normalization, ObservationEncoder, before_decoding
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
@@ -21,6 +22,7 @@ from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
+from trainer.nn.distributions import Categorical
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
 
@@ -345,6 +347,7 @@ class Exploring:
         self.noise_kind = strategy.noise_kind
         self.noise_width = strategy.noise_width
         self.gives_logp = strategy.gives_logp
+        self._is_of_users = not type(strategy).__module__.startswith("trainer.")
         self._acting = acting
         self._perturbed = (
             PerturbedModules(acting.module, strategy) if strategy.perturbs_weights else None
@@ -413,9 +416,12 @@ class Exploring:
         """Inputs, actions as the strategy gave them and one by one, and, if `gives_logp`, logp."""
         acting, inputs, slots = self._acting, outputs[ACTION_DIST_INPUTS], step.slots
         choice = ActionChoice(acting.distribution, inputs, noise, self.noise_kind, slots)
-        actions, logp = self.strategy.get_exploration_action(
+        given = self.strategy.get_exploration_action(
             action_distribution=choice, timestep=step.timestep, explore=step.explore
         )
+        if self._is_of_users:
+            self._check_given(given)
+        actions, logp = given
         # Copies: a strategy or module of the user's may write into the same memory again.
         inputs, actions, logp = copied(inputs), copied(actions), copied(logp)
         rows = acting.rows(actions, len(slots))
@@ -430,6 +436,25 @@ class Exploring:
         if logp is None:
             logp = self.logp(inputs, actions, timestep=step.timestep, explore=step.explore)
         return inputs, actions, rows, logp
+
+    def _check_given(self, given: Any) -> None:
+        """Raises a ConfigError unless a strategy of the user's gave actions that there are."""
+        name = f"{type(self.strategy).__name__}.get_exploration_action()"
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ConfigError(
+                f"{name} gave {shown(given)}; expected a pair: actions, and their log-likelihoods "
+                "or None. End it with `return actions, logp`."
+            )
+        distribution = self._acting.distribution
+        if not isinstance(distribution, Categorical):
+            return
+        actions, num_actions = np.asarray(given[0]), distribution.num_inputs
+        if actions.dtype.kind not in "iu" or ((actions < 0) | (actions >= num_actions)).any():
+            raise ConfigError(
+                f"{name} gave the actions {shown(given[0])}; expected integers from 0 to "
+                f"{num_actions - 1}, one for each row of `action_distribution.inputs`. The first "
+                "action of the space counts as 0."
+            )
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int, explore: bool) -> Array:
         """Log-likelihoods under what chose the actions, [B]; see `Exploration.logp`."""

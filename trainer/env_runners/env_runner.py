@@ -44,7 +44,7 @@ from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs import VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
-from trainer.errors import ConfigError, EnvError, FrozenConfigError
+from trainer.errors import ConfigError, EnvError, FrozenConfigError, TrainerError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
 from trainer.runtime.engine import Signals
@@ -365,6 +365,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         self._signals = signals
         self._lost: dict[int, int] = {}
         self._made_metrics: Any = None
+        self._is_playing = False
         self._untold = () if sync is None else sync.new_modules
         ActivityNotes(signals).doing(MAKING)
         with AtWork(self):
@@ -621,10 +622,21 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         return tuple(slot.take_position() for slot in self._player.slots)
 
     def _play(self, request: SampleRequest) -> list[Any]:
-        # One BLAS thread, also when users call `sample`: a check of large columns would wake
-        # others, which cost more than they compute.
-        with AtWork(self), single_threaded_blas():
-            return self._play_at_work(request)
+        if self._is_playing:
+            raise TrainerError(
+                "sample() of an env runner was called by a callback while the same runner plays; "
+                "its sub-envs stand in the middle of a step. Leave a note in the callback, and "
+                "sample between two iterations: env_runner_group.foreach_env_runner(lambda runner: "
+                "runner.sample(…)). Or play in an env of your own."
+            )
+        self._is_playing = True
+        try:
+            # One BLAS thread, also when users call `sample`: a check of large columns would wake
+            # others, which cost more than they compute.
+            with AtWork(self), single_threaded_blas():
+                return self._play_at_work(request)
+        finally:
+            self._is_playing = False
 
     def _play_at_work(self, request: SampleRequest) -> list[Any]:
         self.has_played = True

@@ -429,10 +429,22 @@ class MetricsLogger(Checkpointable):
             path_of(key)
             raise
         if statistic is None:
-            statistic = self._table.find_or_make(key, given, in_results=self._is_root)
-        elif given != statistic.given:
+            self._log_first(key, given, value)
+            return
+        if given != statistic.given:
             self._table.check_given(statistic, given)
         statistic.log(value)
+
+    def _log_first(self, key: Key, given: tuple[Any, ...], value: Any) -> None:
+        """Logs under a key in a spelling that was not used yet; a refused value leaves no key."""
+        is_new = self._table.find(key) is None
+        statistic = self._table.find_or_make(key, given, in_results=self._is_root)
+        try:
+            statistic.log(value)
+        except MetricsError:
+            if is_new:
+                self._table.delete({path_of(key): statistic})
+            raise
 
     def log_dict(
         self, value_dict: Mapping[Any, Any], *, key: Key | None = None, **options: Any
