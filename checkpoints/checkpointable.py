@@ -109,6 +109,11 @@ def state_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if _ARE_SHOWN.get() else np.array(array)
 
 
+def are_arrays_shown() -> bool:
+    """Return whether a state is asked for in `live_state`: what it shows will not be changed."""
+    return _ARE_SHOWN.get()
+
+
 @runtime_checkable
 class HasLargeArrays(Protocol):
     """What a part offers besides `get_state` and `set_state` if its arrays must not be copied."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.ray_cluster import cluster_for_tests, why_no_ray
+from trainer import actors
 from trainer.actors import handles as actor_start
 from trainer.runtime import local_engine, process_start
 from trainer.testing.processes import wait_until
@@ -141,3 +142,19 @@ def leaves_nothing_behind() -> Iterator[None]:
         gc.collect()
     assert wait_until(lambda: not processes()), f"processes are left: {processes()}"
     assert wait_until(lambda: not threads()), f"threads are left: {threads()}"
+
+
+@pytest.fixture
+def actors_end() -> Iterator[None]:
+    """Ends the actors of this process: what another test left, and those of this one."""
+    actors.shutdown()
+    yield
+    actors.shutdown()
+
+
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
+def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How workers start; a spawned one takes most of a second, a forked one some milliseconds."""
+    monkeypatch.setenv(process_start.START_METHOD_VARIABLE, request.param)
+    method: str = request.param
+    return method

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callbacks import RLlibCallback
 from checkpoints import encode
 from trainer import PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
+
+
+class Counting(RLlibCallback):
+    """Counts the env steps of its runner: state that every step changes."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def on_episode_step(self, **kwargs: Any) -> None:
+        self.num_steps += 1
 
 
 def small_ppo(

@@ -35,6 +35,7 @@ WINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "several agents": (
             "trainer/agent_ids.py",
             "trainer/algorithms/module_changes.py",
+            "trainer/algorithms/run_modules.py",
             "trainer/env_runners/mapped_modules.py",
             "trainer/env_runners/multi_agent_*",
             "trainer/env_runners/policy_mapping.py",

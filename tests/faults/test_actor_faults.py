@@ -32,13 +32,7 @@ from trainer.errors import RemoteError
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.processes import is_process_alive, wait_until
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(autouse=True)
-def actors_end() -> Iterator[None]:
-    yield
-    actors.shutdown()
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 @pytest.fixture

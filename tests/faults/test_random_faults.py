@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callbacks import RLlibCallback
 from tests.alarms import alarm
-from tests.small_runs import known
+from tests.small_runs import Counting, known
 from trainer import DQNConfig, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.process
 ITERATIONS = 6
 FEW = range(1)
 MANY = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20)]
-
-
-class Counting(RLlibCallback):
-    def __init__(self) -> None:
-        self.num_steps = 0
-
-    def on_episode_step(self, **kwargs: Any) -> None:
-        self.num_steps += 1
 
 
 def common(config: Any) -> Any:

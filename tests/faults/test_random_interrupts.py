@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from callbacks import RLlibCallback
 from checkpoints import CheckpointError, read_manifest
-from tests.small_runs import known
+from tests.small_runs import Counting, known
 from trainer import DQNConfig, PPOConfig
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import wait_until
@@ -30,13 +29,7 @@ ITERATIONS = 4
 Made = TypeVar("Made")
 
 
-class Counting(RLlibCallback):
-    def __init__(self) -> None:
-        self.num_steps = 0
-
-    def on_episode_step(self, **kwargs: Any) -> None:
-        self.num_steps += 1
-
+class CountingResults(Counting):
     def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
         self.num_steps += 1000
         metrics_logger.log_value("count", self.num_steps)
@@ -63,7 +56,7 @@ def dqn() -> Any:
 
 def config(kind: str) -> Any:
     made = {"ppo": ppo, "dqn": dqn}[kind]()
-    made.environment(CountdownEnv).callbacks(Counting).debugging(seed=5)
+    made.environment(CountdownEnv).callbacks(CountingResults).debugging(seed=5)
     made.env_runners(num_env_runners=2, num_envs_per_env_runner=2)
     return made.evaluation(
         evaluation_interval=1,

@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 from trainer.runtime.process_start import (
-    START_METHOD_VARIABLE,
     path_for_starting,
     variables_for_starting,
 )
@@ -51,14 +50,6 @@ _MY_PART: Final = """
 from trainer.testing.envs import CountdownEnv
 class MyEnv(CountdownEnv): pass
 """
-
-
-# The default run has all cases forked, and one of them spawned; the long run has all.
-@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(START_METHOD_VARIABLE, request.param)
-    method: str = request.param
-    return method
 
 
 def run_script(folder: Path, *, first: str = "") -> subprocess.CompletedProcess[str]:

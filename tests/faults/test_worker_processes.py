@@ -140,15 +140,7 @@ class Handler:
             time.sleep(60)
 
 
-# A spawned worker takes most of a second, a forked one some milliseconds: the default run has all
-# cases forked and those of `both_ways` spawned; the long run has all.
-@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(START_METHOD_VARIABLE, request.param)
-    method: str = request.param
-    return method
-
-
+# The default run has all cases forked and these spawned, too; the long run has all.
 both_ways = pytest.mark.parametrize("start_method", ["forkserver", "spawn"], indirect=True)
 
 
@@ -266,6 +258,23 @@ def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool
     if found is None:  # or else the clean-up would wait for ever, too
         os._exit(1)
     assert found == (1, Lost(exit_code=-signal.SIGKILL))
+
+
+def test_a_worker_that_dies_in_the_moment_it_is_asked_is_noticed(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Python 3.12, the executor may note a call after it has failed all that it knows."""
+    started(pool, 1)
+    pid = pool.pids()[1]
+
+    def submit_late(executor: Any, *_: Any) -> futures.Future[bytes]:
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not executor._executor_manager_thread.is_alive())
+        return futures.Future()
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit_late)
+    pool[1].submit("echo", (1,))
+    assert pool.outcome_within(10.0) == (1, Lost(exit_code=-signal.SIGKILL))
 
 
 def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:

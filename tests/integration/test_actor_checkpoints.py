@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,7 @@ from trainer import PPO, DQNConfig, PPOConfig, actors
 from trainer.actors.registry import ActorAddress, ActorRegistry
 from trainer.testing.processes import wait_until
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(autouse=True)
-def actors_end() -> Iterator[None]:
-    yield
-    actors.shutdown()
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 @actors.remote

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from examples import all_reduce, named_counter, parameter_server
-from trainer import actors
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(autouse=True)
-def actors_end() -> Iterator[None]:
-    yield
-    actors.shutdown()
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 def test_the_counter_hears_of_every_fall_in_all_runners() -> None:

@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,7 @@ from trainer.runtime.messages import RemoteTraceback
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.processes import is_process_alive, wait_until
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(autouse=True)
-def actors_end() -> Iterator[None]:
-    yield
-    actors.shutdown()
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 class OwnError(Exception):

@@ -559,7 +559,9 @@ TAKEN = [
 def is_taken(mutation: Mutation) -> bool:
     """Whether a spoilt state is a good one all the same."""
     what, path = mutation
-    if "model_config" in path:  # judged with the weights, whose shapes follow from it
+    if (
+        "model_config" in path
+    ):  # of modules of the settings, which hold; others: test_states_of_modules
         return path[-1] != "model_config" or what == "key added"
     if len(path) == 2 and path[0] == "modules":  # other ids: told by the components of a checkpoint
         return what.startswith("key")

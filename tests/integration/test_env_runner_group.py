@@ -12,19 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callbacks import CallbackError, RLlibCallback
-from tests.small_runs import small_ppo, told_and_known
+from callbacks import CallbackError
+from tests.small_runs import Counting, small_ppo, told_and_known
 from trainer import ConfigError, RunnerFailedError, RunnerLostError, SerializationError
 
 pytestmark = pytest.mark.process
-
-
-class Counting(RLlibCallback):
-    def __init__(self) -> None:
-        self.num_steps = 0
-
-    def on_episode_step(self, **kwargs: Any) -> None:
-        self.num_steps += 1
 
 
 config = functools.partial(small_ppo, callbacks=Counting)

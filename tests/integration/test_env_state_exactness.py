@@ -111,16 +111,21 @@ def test_a_run_resumed_after_every_iteration_is_the_same(
     assert sum(result["fault_tolerance/num_episodes_lost"] for result in results) == 0
 
 
+def results_with_kills(algo: Algorithm) -> list[Any]:
+    """The results of a run whose runners are killed after every iteration but the last."""
+    results = [algo.train()]
+    while len(results) < NUM_ITERATIONS:
+        kill_all(algo.env_runner_group)
+        results.append(algo.train())
+    return results
+
+
 @pytest.mark.parametrize("num_env_runners", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_runners_killed_at_every_iteration_make_no_difference(
     num_env_runners: int, expected: bytes
 ) -> None:
     with config(num_env_runners).build_algo() as algo:
-        results = []
-        for _ in range(NUM_ITERATIONS):
-            results.append(algo.train())
-            if len(results) < NUM_ITERATIONS:
-                kill_all(algo.env_runner_group)
+        results = results_with_kills(algo)
         assert outcome(algo, results) == expected
         told = algo.train()["fault_tolerance"]
     assert told["num_remote_worker_restarts"] == num_env_runners * (NUM_ITERATIONS - 1)
@@ -317,11 +322,7 @@ def test_what_wrappers_carry_over_is_restored_with_their_episodes(env: Any, tmp_
 @pytest.mark.parametrize("env", [normalised, own_mean])
 def test_what_wrappers_carry_over_survives_a_kill(env: Any) -> None:
     with config(1, env=env, min_length=2).build_algo() as algo:
-        results = []
-        for _ in range(NUM_ITERATIONS):
-            results.append(algo.train())
-            if len(results) < NUM_ITERATIONS:
-                kill_all(algo.env_runner_group)
+        results = results_with_kills(algo)
         assert outcome(algo, results) == undisturbed(env=env, min_length=2)
     assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
 

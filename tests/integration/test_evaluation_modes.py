@@ -307,8 +307,8 @@ def faulty(env_config: dict[str, Any], **settings: Any) -> PPOConfig:
     )
 
 
-def first_evaluation(algo: Any) -> Any:
-    """Trains until an evaluation has ended: that of version 1."""
+def next_evaluation(algo: Any) -> Any:
+    """Trains until an evaluation has ended."""
     shown: list[Any] = []
 
     def is_there() -> bool:
@@ -316,8 +316,14 @@ def first_evaluation(algo: Any) -> Any:
         return shown[-1] is not None
 
     assert wait_until(is_there, within_s=30)
-    assert shown[-1]["weights_version"] == shown[-1]["evaluated_at_iteration"] == 1
     return shown[-1]
+
+
+def first_evaluation(algo: Any) -> Any:
+    """Trains until an evaluation has ended: that of version 1."""
+    found = next_evaluation(algo)
+    assert found["weights_version"] == found["evaluated_at_iteration"] == 1
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from gymnasium.envs.classic_control import PendulumEnv
 
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
+from tests.integration.test_evaluation_modes import next_evaluation, numbers
 from tests.small_runs import small_ppo
 from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
-from trainer.metrics import comparable
 from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
@@ -79,23 +79,6 @@ def config(gate: Path, *, seed: int = 5, only: int | None = None, **settings: An
     return made.update_from_dict(settings)
 
 
-def numbers(metrics: Any) -> bytes:
-    found = comparable({"evaluation": metrics})["evaluation"]
-    return encode({key: found[key] for key in ("env_runners", "num_episodes")})
-
-
-def train_until_evaluated(algo: Any) -> Any:
-    """The first evaluation that is over."""
-    shown: list[Any] = []
-
-    def is_there() -> bool:
-        shown.append(algo.train().get("evaluation"))
-        return shown[-1] is not None
-
-    assert wait_until(is_there, within_s=30)
-    return shown[-1]
-
-
 def test_an_evaluation_by_hand_leaves_it_its_weights_and_statistics(
     gate: Path, tmp_path: Path
 ) -> None:
@@ -134,7 +117,7 @@ def test_a_restore_ends_it_and_begins_what_was_under_way_then(
         algo.restore_from_path(path)
         assert algo.training_iteration == 1
         gate.unlink()
-        evaluation = train_until_evaluated(algo)
+        evaluation = next_evaluation(algo)
         assert evaluation["evaluated_at_iteration"] == 1, "what was under way when it was saved"
         assert evaluation["weights_version"] == 1
     with config(tmp_path / "open", seed=seed, enable_async_evaluation=False).build_algo() as algo:
@@ -163,7 +146,7 @@ def test_one_of_earlier_weights_begins_again_after_a_restore(
         state = algo.get_state()
         path = algo.save_to_path(tmp_path / "checkpoint")
         gate.unlink()
-        expected = train_until_evaluated(algo)
+        expected = next_evaluation(algo)
     assert state["evaluation"]["running"]["iteration"] == iteration
     assert encode({"default_policy": state["evaluation"]["running"]["weights"]["state"]}) != weights
     with made(seed=6).build_algo() as other:
@@ -171,7 +154,7 @@ def test_one_of_earlier_weights_begins_again_after_a_restore(
         again = other.save_to_path(tmp_path / "again")
         first_result = other.train()
         starts = other.get_state(components="callbacks")["callbacks"]
-        resumed = first_result.get("evaluation") or train_until_evaluated(other)
+        resumed = first_result.get("evaluation") or next_evaluation(other)
     first, second = read_manifest(path).components, read_manifest(again).components
     assert {name: entry.sha256 for name, entry in first.items() if name != "config"} == {
         name: entry.sha256 for name, entry in second.items() if name != "config"
@@ -212,7 +195,7 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
         algo.train()
         assert _counted(algo) == [2, 0]
         gate.unlink()
-        evaluations.append(train_until_evaluated(algo))
+        evaluations.append(next_evaluation(algo))
         assert _counted(algo) == [2, 2]
     with config(gate, enable_async_evaluation=False).build_algo() as algo:
         assert numbers(algo.train()["evaluation"]) == numbers(evaluations[0])
@@ -235,7 +218,7 @@ def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(
     gate.unlink()
     with config(gate, evaluation_interval=2).build_algo() as other:
         other.restore_from_path(path)
-        train_until_evaluated(other)
+        next_evaluation(other)
         state = other.get_state(components="evaluation")["evaluation"]["evaluator"]["callbacks"]
     assert [state[index]["objects"][0]["state"]["num_episodes"] for index in "12"] == [2, 2]
 
@@ -255,7 +238,7 @@ def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate: Path
         with pytest.raises(CallbackError):
             algo.train()
         assert group.get_tasks() == [5, 5]
-        train_until_evaluated(algo)
+        next_evaluation(algo)
         assert group.get_tasks() == [5, 5]
 
 

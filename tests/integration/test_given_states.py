@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
 from tests.small_runs import small_ppo
-from trainer import PPO, Algorithm, PPOConfig
+from trainer import PPO, Algorithm, DQNConfig, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
 
@@ -50,6 +51,76 @@ def test_states_that_do_not_fit_change_nothing(
             algo.set_state(start)
         assert encode(algo.get_state()) == before
         algo.train()
+
+
+def dqn(capacity: int = 60) -> DQNConfig:
+    return (
+        DQNConfig()
+        .environment(CountdownEnv)
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=8, num_steps_sampled_before_learning_starts=5)
+        .training(model={"fcnet_hiddens": [2]}, replay_buffer_config={"capacity": capacity})
+        .reporting(min_sample_timesteps_per_iteration=10)
+        .debugging(seed=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "message"),
+    [
+        (config(), "learner/rl_module", r"'pi/0/kernel' has shape \(9, 9\)"),
+        (config(), "learner/optimizer/first_moment", r"'pi/0/kernel' has shape \(9, 9\)"),
+        (dqn(), "learner/target", r"'encoder/0/kernel' has shape \(9, 9\)"),
+    ],
+)
+def test_weights_that_do_not_fit_name_their_component_and_change_nothing(
+    made: Any, path: str, message: str
+) -> None:
+    with made.build_algo() as algo:
+        algo.train()
+        start = algo.get_state()
+        algo.train()
+        before, part = encode(algo.get_state()), start
+        for name in path.split("/"):
+            part = part[name]
+        part[next(iter(part))] = np.zeros((9, 9), np.float32)
+        component = "/".join(path.split("/")[:2])
+        match = rf"component '{component}' does not fit.*{message}.*Nothing was changed"
+        with pytest.raises(CheckpointMismatchError, match=match):
+            algo.set_state(start)
+        assert encode(algo.get_state()) == before
+        algo.train()
+
+
+def test_a_replay_buffer_of_another_size_leaves_all_components_as_they_were() -> None:
+    with dqn(capacity=40).build_algo() as other:
+        other.train()
+        state = other.get_state()
+    with dqn().build_algo() as algo:
+        algo.train()
+        before = encode(algo.get_state())
+        with pytest.raises(CheckpointMismatchError, match=r"'replay_buffer' does not fit.*40"):
+            algo.set_state(state)
+        assert encode(algo.get_state()) == before
+        algo.train()
+
+
+def test_a_state_that_callbacks_give_within_an_iteration_is_undone_with_it() -> None:
+    given: list[Any] = []
+
+    def give_and_fail(algorithm: Algorithm, **_kwargs: Any) -> None:
+        if given:
+            algorithm.set_state(given[0])
+            raise ValueError("on purpose")
+
+    with dqn().callbacks(on_train_result=give_and_fail).build_algo() as algo:
+        start = algo.get_state()
+        algo.train()
+        before = encode(algo.get_state())
+        given.append(start)
+        with pytest.raises(Exception, match="on purpose"):
+            algo.train()
+        assert encode(algo.get_state()) == before
 
 
 class WithSteps(PPO):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -18,14 +17,7 @@ from trainer import PPOConfig, actors
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.processes import wait_until
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(autouse=True)
-def actors_end() -> Iterator[None]:
-    actors.shutdown()  # what a test of another file left
-    yield
-    actors.shutdown()
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 NAMED_COUNTER = """\

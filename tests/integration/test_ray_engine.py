@@ -552,6 +552,17 @@ def test_the_example_loses_a_machine_and_learns_the_same_bytes() -> None:
     assert lines[-1] == "the same bytes"
 
 
+def run_script(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * _LONG_S,
+    )
+
+
 def test_nobody_at_the_address_is_told_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     script = """
 from trainer import PPOConfig
@@ -563,14 +574,7 @@ except EngineError as error:
     print(error)
 """
     begun_s = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "127.0.0.1:1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_LONG_S,
-    )
+    done = run_script(script, RAY_ADDRESS="127.0.0.1:1")
     assert "There is no Ray cluster to connect to at RAY_ADDRESS=127.0.0.1:1" in done.stdout
     assert time.monotonic() - begun_s < _LONG_S / 2
 
@@ -590,14 +594,7 @@ print(ray.is_initialized(), two.train()["training_iteration"])
 two.stop()
 print(ray.is_initialized())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=5 * _LONG_S,
-    )
+    done = run_script(script, RAY_AUTH_MODE="disabled")
     assert done.stdout.split() == ["True", "1", "False"], done.stderr[-3000:]
 
 

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from checkpoints import encode
 from tests.integration.test_vector_envs import counters
+from tests.integration.test_vector_envs import ppo as vector_ppo
 from tests.memory_cells import MODELS
 from trainer import PPOConfig
 from trainer.connectors import ObservationEncoder, PreviousSteps
@@ -26,12 +27,7 @@ MODES = list(AutoresetMode)
 def ppo(
     name: str, env: Any = "CartPole-v1", *, num_env_runners: int = 0, num_envs: int = 4
 ) -> PPOConfig:
-    config = PPOConfig().environment(env).debugging(seed=3)
-    config.env_runners(
-        num_env_runners=num_env_runners,
-        num_envs_per_env_runner=num_envs,
-        gym_env_vectorize_mode="vector_entry_point",
-    )
+    config = vector_ppo(env, num_env_runners, num_envs)
     config.training(train_batch_size=61, minibatch_size=24, num_epochs=2, lr=3e-3)
     return config.rl_module(model_config=MODELS[name])
 

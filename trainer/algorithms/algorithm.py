@@ -25,6 +25,7 @@ from callbacks import CallbackChain
 from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     Checkpointable,
+    CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
     HasState,
@@ -36,7 +37,7 @@ from checkpoints import (
     read_manifest,
 )
 from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
-from checkpoints.checkpointable import refuse_filesystem
+from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
 from checkpoints.code import check_switch
 from checkpoints.components import flatten
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
@@ -57,11 +58,13 @@ from trainer.algorithms.checkpointing import (
     component_for_module,
     config_from_state,
     metadata_of_state,
+    misfitting_state,
     only_module_of,
     plain_model_config,
     restored_config,
     settings_behind,
     version_of,
+    warn_of_networks_in_state,
 )
 from trainer.algorithms.inference import (
     ActionRequest,
@@ -76,9 +79,9 @@ from trainer.algorithms.module_changes import (
     Adopted,
     ModuleChanges,
     NewModule,
-    RunModules,
     refused_now,
 )
+from trainer.algorithms.run_modules import RunModules
 from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
 from trainer.algorithms.time_split import SAVING
 from trainer.algorithms.training_iteration import (
@@ -96,6 +99,7 @@ from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
+from trainer.episodes.episode_state import copied_containers
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -127,6 +131,8 @@ from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State
 
 _LOGGER: Final = logging.getLogger(__name__)
+_WITH_POSITIONS: Final = ("env_runners", "evaluation")
+"""Components with running episodes, which runners and the main process share."""
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
@@ -181,6 +187,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     _restored_component: str | None = None
     _restored_time_s: float
     _takes_checked_states: bool = False
+    _shares_positions: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -621,7 +628,11 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         Args:
             is_nested: an outer transaction, which ends later, can go back further.
         """
-        before = self.get_state(not_components=self._undone_apart)
+        self._shares_positions = True  # nothing changes them in place
+        try:
+            before = self.get_state(not_components=self._undone_apart)
+        finally:
+            self._shares_positions = False
         put_modules_back = self._modules.noting()
         clock, evaluations = copy.copy(self._iterations.clock), self._evaluations.note()
 
@@ -1500,6 +1511,8 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             ActorDiedError: an actor is gone whose state belongs to it, and was not made again.
         """
         state = super().get_state(components, not_components=not_components)
+        if not (self._shares_positions or are_arrays_shown()):
+            state = _with_own_positions(state)
         if is_selected(ACTORS, components, not_components) and (actors := self._actor_states.get()):
             state[ACTORS] = actors
         return state
@@ -1510,7 +1523,20 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         Raises:
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
-        self._with_modules(self._modules_in(state), lambda: self._take_state(state))
+
+        def take(state: State) -> None:
+            self._with_modules(self._modules_in(state), lambda: self._take_state(state))
+
+        if self._takes_checked_states:  # whoever checked them undoes them, too
+            take(state)
+            return
+        own = _with_own_positions(state) if isinstance(state, Mapping) else state
+        try:
+            self._all_or_nothing(lambda: take(own))
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise misfitting_state(state, error, name=type(self).__name__) from error
 
     def _take_state(self, state: State) -> None:
         is_whole = self._modules_in(state) is not None
@@ -1538,12 +1564,25 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             only = only_module_of(said.get("config"))
             adopted = self._modules.adopt(said.get(MODULES), only=only)
         try:
+            self._check_learnt(said, adopted.made)
             take()
             adopted.complete()
         except BaseException:
             with signals_deferred():
                 adopted.undo()
             raise
+
+    def _check_learnt(self, said: Mapping[str, Any] | None, made: Collection[ModuleId]) -> None:
+        """Raises unless a state says what the modules have learnt that were made for it."""
+        learnt = (said or {}).get("learner")
+        if len(self.learners) == 1 or not isinstance(learnt, Mapping):
+            return
+        if lacking := sorted({*made} - {*learnt}):
+            raise CheckpointMismatchError(
+                f"The state says in {MODULES!r} that there are modules which its component "
+                f"'learner' lacks: {', '.join(map(repr, lacking))}; they would begin untrained. "
+                "Nothing was changed. Give what get_state() returned."
+            )
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
         # Which actors there are now says nothing of a state from another time.
@@ -1597,6 +1636,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             check_state=self.check_state,
             config=self.config,
         )
+        warn_of_networks_in_state(state, self.get_state(("config", MODULES)))
 
     # ---- end
 
@@ -1667,3 +1707,9 @@ def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> M
         f"{did_you_mean(module_id, known, IN_BRACKETS)}; there is "
         f"{', '.join(map(repr, known))}. Name one of these."
     )
+
+
+def _with_own_positions(state: State) -> State:
+    """The same state, in which whoever has it may change running episodes."""
+    own = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
+    return {**state, **own}

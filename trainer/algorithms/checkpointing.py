@@ -368,21 +368,17 @@ def check_facts(
     facts = manifest.metadata
     checked = _FACTS_OF.get(component, _FACTS)
     different = list(_differences(facts, own, checked))
-    models = "; ".join(_model_differences(facts, own)) if checked is _FACTS else ""
     if different:
-        different += [models] if models else []
+        if checked is _FACTS and (models := _model_differences(facts, own)):
+            different.append(models)
         raise CheckpointMismatchError(
             f"The checkpoint is of env {facts.get('env')!r} and does not fit this "
             f"{name} of env {own['env']!r}: {'; '.join(different)}. Nothing was "
             "changed. Build the algorithm with the config that the checkpoint was saved with, "
             "or use from_checkpoint()."
         )
-    if models:
-        _LOGGER.warning(
-            "%s. The weights have the same shapes, but what the network makes of them may be "
-            "something else.",
-            models,
-        )
+    if checked is _FACTS:
+        _warn_of_other_networks(facts, own)
     if facts.get("env") != own["env"]:
         _LOGGER.warning(
             "The checkpoint was saved with env %r; this algorithm has %r of the same spaces.",
@@ -463,12 +459,43 @@ def _difference(what: str, saved: Any, own: Any) -> str:
     return f"{what}: the checkpoint has {saved!r}, this algorithm {own!r}"
 
 
-def _model_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+def _model_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     theirs, ours = _of_modules(saved), _of_modules(own)
-    for id_ in theirs.keys() & ours.keys():
-        difference = model_difference(theirs[id_].get("model_config"), ours[id_]["model_config"])
-        if difference:
-            yield difference
+    common = sorted(theirs.keys() & ours.keys())
+    found = {
+        model_difference(theirs[id_].get("model_config"), ours[id_]["model_config"]): None
+        for id_ in common
+    }
+    return "; ".join(difference for difference in found if difference)
+
+
+def _warn_of_other_networks(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    if models := _model_differences(saved, own):
+        _LOGGER.warning(
+            "%s. The weights have the same shapes, but what the network makes of them may be "
+            "something else.",
+            models,
+        )
+
+
+def warn_of_networks_in_state(state: State, own: State) -> None:
+    """Warns if a state is of other networks than the algorithm keeps.
+
+    Args:
+        state: of an algorithm, whole or in part; checked.
+        own: the components "config" and "modules" of the algorithm; the latter may be missing.
+    """
+    _warn_of_other_networks(_networks_in(state), _networks_in(own))
+
+
+def _networks_in(state: State) -> State:
+    """What a state says of networks, in the form of the facts of a manifest."""
+    if "modules" in state:
+        specs = {id_: one["spec"] or {} for id_, one in state["modules"]["modules"].items()}
+        found = {id_: {"model_config": spec.get("model_config")} for id_, spec in specs.items()}
+        return {"modules": found}
+    settings = state.get("config", {}).get("settings", {})
+    return {"model_config": settings.get("model_config")}
 
 
 def check_given_state(
@@ -507,11 +534,22 @@ def check_given_state(
     try:
         check_state(state)
     except Exception as error:
-        raise CheckpointMismatchError(
-            f"{name}.set_state() was given a state whose component "
-            f"{failed_component(error) or list(state)!r} does not fit: {error}. Nothing was "
-            "changed. Give what get_state() of an algorithm with the same settings returned."
-        ) from error
+        raise misfitting_state(state, error, name=name) from error
+
+
+def misfitting_state(state: State, error: Exception, *, name: str) -> CheckpointMismatchError:
+    """The error for a state from the user, for another one that a component raised.
+
+    Args:
+        state: what was given.
+        error: what was raised.
+        name: of the algorithm.
+    """
+    return CheckpointMismatchError(
+        f"{name}.set_state() was given a state whose component "
+        f"{failed_component(error) or list(state)!r} does not fit: {error}. Nothing was "
+        "changed. Give what get_state() of an algorithm with the same settings returned."
+    )
 
 
 def settings_behind(config: AlgorithmConfig, components: Collection[str]) -> str:

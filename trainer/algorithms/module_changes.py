@@ -20,6 +20,7 @@ from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
+from trainer.algorithms.run_modules import RunModules
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -33,10 +34,10 @@ from trainer.errors import (
 )
 from trainer.learners import Learner
 from trainer.modules import (
+    ActorCriticModule,
     ByModule,
     ModuleTable,
     OwnActing,
-    RandomRLModule,
     RLModule,
     RLModuleSpec,
 )
@@ -97,94 +98,6 @@ _MAPPINGS: Final = ("mapping", "evaluation_mapping")
 
 
 @dataclass(frozen=True)
-class RunModules:
-    """The modules of a run at some moment.
-
-    Attributes:
-        table: of training, with the spaces of all modules.
-        evaluation_mapping: of evaluation; None if it has that of training.
-        trained: what learns: ids, a function `f(module_id, batch)`, or None for all.
-        settings: by module id: settings that are different for this module.
-        updates_of_removed: how many updates the modules made that are gone. One that is added again
-            under such an id goes on counting, so that no random numbers are drawn twice.
-    """
-
-    table: ModuleTable
-    evaluation_mapping: Any = None
-    trained: Any = None
-    settings: Mapping[ModuleId, Mapping[str, Any]] = field(default_factory=dict)
-    updates_of_removed: Mapping[ModuleId, int] = field(default_factory=dict)
-
-    @property
-    def ids(self) -> tuple[ModuleId, ...]:
-        """The modules, in canonical order."""
-        return self.table.specs.ids
-
-    @property
-    def mapping_in_evaluation(self) -> Any:
-        """What says in evaluation which module acts for an agent."""
-        return self.table.mapping if self.evaluation_mapping is None else self.evaluation_mapping
-
-    def changed(self, specs: Mapping[ModuleId, RLModuleSpec] | None = None) -> RunModules:
-        """The next version, with these modules; None for the same."""
-        table = self.table
-        given = table.specs if specs is None else ByModule(specs)
-        return replace(self, table=replace(table, specs=given, version=table.version + 1))
-
-    def mapped_by(self, mapping: Any) -> RunModules:
-        """The same with another mapping in training; None keeps it."""
-        return (
-            self if mapping is None else replace(self, table=replace(self.table, mapping=mapping))
-        )
-
-    def with_trained(self, trained: Any) -> RunModules:
-        """The same where other modules learn; None keeps those that do."""
-        if trained is None or callable(trained):
-            return self if trained is None else replace(self, trained=trained)
-        ids = [trained] if isinstance(trained, str) else trained
-        if not isinstance(ids, Collection) or not all(isinstance(id_, str) for id_ in ids):
-            raise ConfigError(
-                f"policies_to_train={trained!r:.200}: expected ids of modules, or a function "
-                "f(module_id, batch) that says whether a module learns."
-            )
-        unknown = sorted({*ids} - {*self.ids})
-        if unknown:
-            raise ConfigError(
-                f"policies_to_train={sorted(ids)!r}: there is no module "
-                f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], self.ids, IN_BRACKETS)}."
-                " Name some "
-                f"of {', '.join(map(repr, self.ids))}."
-            )
-        return replace(self, trained=tuple(sorted(ids)))
-
-    def should_learn(self, module_id: ModuleId, batch: Any = None) -> bool:
-        """Whether a module is to learn from a batch.
-
-        Raises:
-            ConfigError: a function of the user raised, or answered something else.
-        """
-        if issubclass(self.table.specs[module_id].module_class or object, RandomRLModule):
-            return False
-        if self.trained is None or not callable(self.trained):
-            return self.trained is None or module_id in self.trained
-        name = getattr(self.trained, "__qualname__", repr(self.trained))
-        try:
-            answer = self.trained(module_id, batch)
-        except Exception as error:
-            raise ConfigError(
-                f"policies_to_train is the function {name}, which raised for module {module_id!r}: "
-                f"{type(error).__name__}: {error}. It is called as f(module_id, batch) and returns "
-                "whether the module learns."
-            ) from error
-        if not isinstance(answer, bool):
-            raise ConfigError(
-                f"policies_to_train is the function {name}, which returned {answer!r:.80} for "
-                f"module {module_id!r}; expected True or False."
-            )
-        return answer
-
-
-@dataclass(frozen=True)
 class NewModule:
     """What a module that is added begins with: at most one of the first three says its network.
 
@@ -240,10 +153,12 @@ class Adopted:
     Attributes:
         complete: when all else was restored: goes on with what the settings say besides.
         undo: what undoes it, where the runners stand included.
+        made: ids of the modules that were made for it, and have learnt nothing yet.
     """
 
     complete: Callable[[], None] = lambda: None
     undo: Undo = lambda: None
+    made: frozenset[ModuleId] = frozenset()
 
 
 class ModuleChanges:
@@ -614,9 +529,18 @@ class ModuleChanges:
                     name,
                 )
 
+    def _is_of_settings(self, module_id: ModuleId, removed: Collection[ModuleId]) -> bool:
+        """Whether a module of a run is the one of that id that the settings name.
+
+        Args:
+            module_id: of the module.
+            removed: the ids of which the run removed a module; what it has of them was added.
+        """
+        return module_id in self.first.ids and module_id not in removed
+
     def _added_settings(self, module_id: ModuleId) -> State:
         """The settings of a module that was added; those of the others are in the config."""
-        if module_id in self.first.ids and module_id not in self.now.updates_of_removed:
+        if self._is_of_settings(module_id, self.now.updates_of_removed):
             return {}
         return copy.deepcopy(dict(self.now.settings.get(module_id, {})))
 
@@ -626,7 +550,7 @@ class ModuleChanges:
 
     def set_state(self, state: State) -> None:
         """Nothing is left to do: `adopt` came first, for other parts follow from the modules."""
-        if not _are_same(state, self.get_state()):
+        if not self._is_of_now(state):
             raise CheckpointMismatchError(
                 f"The state of {MODULES!r} names other modules, settings or mappings than it says "
                 "when it is taken again. Nothing was changed. Choose another checkpoint."
@@ -651,7 +575,7 @@ class ModuleChanges:
                     f"The component {MODULES!r} of the checkpoint says not which modules there "
                     f"are: {error}. Nothing was changed. Choose another checkpoint."
                 ) from error
-            if _are_same(state, self.get_state()):
+            if self._is_of_now(state):
                 self._functions_before = dict(state.get("fingerprints", {}))
                 return Adopted()
         try:
@@ -678,6 +602,7 @@ class ModuleChanges:
             return Adopted()
         put_back, group = self.noting(), self._algorithm.env_runner_group
         positions, anew = group.get_state(), self._to_make_anew(wanted)
+        made = frozenset(anew | ({*wanted.ids} - {*self.now.ids}))
 
         def undo() -> None:
             self._to_come = None
@@ -686,7 +611,7 @@ class ModuleChanges:
 
         self._take(wanted, lambda: None, anew=anew)
         self._to_come, self._functions_before = to_come, before
-        return Adopted(self.complete, undo)
+        return Adopted(self.complete, undo, made)
 
     def _to_make_anew(self, wanted: RunModules) -> set[ModuleId]:
         """The modules that are others under the same id: removed and added again, here or there.
@@ -823,7 +748,7 @@ class ModuleChanges:
         return replace(modules, trained=tuple(sorted(others | learn)))
 
     def _from_state(self, state: State, *, asks_functions: bool = True) -> RunModules:
-        specs, now = {}, self.now
+        specs, now, removed = {}, self.now, state["updates_of_removed"]
         first = self.first.table.specs
         for id_, module in state["modules"].items():
             known = [of[id_] for of in (now.table.specs, first) if id_ in of]
@@ -838,9 +763,8 @@ class ModuleChanges:
                 for spec in known
                 if module["spec"] is None or encode(module["spec"]) == encode(spec_record(spec))
             ]
-            specs[id_] = same[0] if same else spec_from_record(module["spec"])
+            specs[id_] = same[0] if same else self._other_spec(id_, module["spec"], removed)
         settings = {id_: one["settings"] for id_, one in state["modules"].items()}
-        removed = state["updates_of_removed"]
         settings |= {id_: own for id_, own in self.first.settings.items() if id_ not in removed}
         functions = (now.table.mapping, now.evaluation_mapping)
         mapping, evaluation_mapping = (
@@ -857,23 +781,65 @@ class ModuleChanges:
             removed,
         )
 
+    def _other_spec(
+        self, module_id: ModuleId, record: State, removed: Collection[ModuleId]
+    ) -> RLModuleSpec:
+        """The spec of a module whose record in a state says what no spec of now does.
+
+        What the network computes follows from the settings of now, if the run had the module from
+        its settings; with one module it is so, too.
+        """
+        saved = spec_from_record(record)
+        if not self._is_of_settings(module_id, removed):
+            return saved
+        own = self.first.table.specs[module_id]
+        classes = [one.module_class or ActorCriticModule for one in (saved, own)]
+        if classes[0] is not classes[1]:
+            raise ConfigError(
+                f"module {module_id!r} is a {classes[0].__name__} there, and a "
+                f"{classes[1].__name__} here. Build the algorithm with the settings of the run "
+                "that was saved."
+            )
+        for what in ("observation_space", "action_space"):
+            one, other = getattr(saved, what), getattr(own, what)
+            if None not in (one, other) and one != other:
+                raise ConfigError(
+                    f"module {module_id!r} has the {what} {one} there, and {other} here. Build the "
+                    "algorithm with the env of the run that was saved."
+                )
+        return own
+
+    def _is_of_now(self, state: State) -> bool:
+        """Whether a state is of the modules of now.
+
+        Where it has functions, those of now will do, and so will networks of the settings.
+        """
+        left_out = {"fingerprints"}
+        left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
+        left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
+        one, other = (
+            {name: value for name, value in whole.items() if name not in left_out}
+            for whole in (state, self.get_state())
+        )
+        return encode(self._without_networks_of_settings(one)) == encode(
+            self._without_networks_of_settings(other)
+        )
+
+    def _without_networks_of_settings(self, state: State) -> State:
+        removed = state["updates_of_removed"]
+        modules = {
+            id_: {**one, "spec": {**one["spec"], "model_config": None}}
+            if one["spec"] is not None and self._is_of_settings(id_, removed)
+            else one
+            for id_, one in state["modules"].items()
+        }
+        return {**state, "modules": modules}
+
 
 def _is_not_asked(agent_id: Any, episode: Any) -> ModuleId:
     """Stands for a mapping as long as it cannot be asked."""
     del agent_id, episode
     raise LookupError("not all modules are there yet")
-
-
-def _are_same(state: State, now: State) -> bool:
-    """Whether a state is of the modules of now; where it has functions, those of now will do."""
-    left_out = {"fingerprints"}
-    left_out |= {name for name in _MAPPINGS if "code" in (state[name] or {})}
-    left_out |= {"trained"} if state["trained"] == _FUNCTION else set()
-    one, other = (
-        {name: value for name, value in whole.items() if name not in left_out}
-        for whole in (state, now)
-    )
-    return encode(one) == encode(other)
 
 
 def _check_travels(mapping: Any) -> None:

@@ -412,6 +412,13 @@ class OffPolicyAlgorithm(Algorithm):
             not_components = [*(left_out or ()), _BUFFER]
         return super().get_state(components, not_components=not_components)
 
+    def set_state(self, state: State) -> None:
+        """See `Algorithm`."""
+        super().set_state(state)
+        if not (self._takes_checked_states or self._is_undoable):
+            for buffer in self.replay_buffers.values():
+                buffer.mark()  # drops the columns of before, which nothing can ask for any more
+
     def _checkpoint_metadata(self) -> dict[str, Any]:
         is_stored = self.config.store_buffer_in_checkpoints
         return {**super()._checkpoint_metadata(), "holds_replay_buffer": is_stored}

@@ -79,13 +79,7 @@ def make_vector_env(
         envs.append(env)
         contexts.append(context)
     vector_env = kind(envs, contexts)
-    runner.callbacks.fire(
-        "on_environment_created",
-        env_runner=runner,
-        metrics_logger=runner.metrics,
-        env=vector_env,
-        env_context=contexts[0],
-    )
+    _tell_made(runner, vector_env, contexts[0])
     return vector_env
 
 
@@ -105,6 +99,11 @@ def make_native_vector_env(runner: RunnerParts, *, is_recreated: bool) -> Native
         unique_index=2 * spec.first_slot + spec.in_evaluation,
     )
     env = NativeVectorEnv(native, context)
+    _tell_made(runner, env, context)
+    return env
+
+
+def _tell_made(runner: RunnerParts, env: Any, context: EnvContext) -> None:
     runner.callbacks.fire(
         "on_environment_created",
         env_runner=runner,
@@ -112,7 +111,6 @@ def make_native_vector_env(runner: RunnerParts, *, is_recreated: bool) -> Native
         env=env,
         env_context=context,
     )
-    return env
 
 
 def make_again(runner: RunnerParts, index: int) -> gymnasium.Env[Any, Any]:

@@ -92,7 +92,7 @@ EPISODE_STATE: Final = shapes.fields(
         "infos": shapes.one_of(shapes.of_type(list), shapes.NOTHING),
         "actions": _ROWS,
         "rewards": _ROWS,
-        "earlier_return": shapes.of_type(list),
+        "earlier_return": shapes.list_of(shapes.number),
         "extra_model_outputs": shapes.of_type(dict),
     },
     optional={

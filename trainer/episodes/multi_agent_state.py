@@ -7,7 +7,7 @@ are not part of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -148,6 +148,24 @@ def _from_pairs(pairs: list[dict[str, Any]]) -> dict[AgentId, Any]:
 def modules_in_state(state: State) -> set[ModuleId]:
     """The modules that act in an episode of several agents, of which this is the state."""
     return {pair["value"] for pair in state["modules"]}
+
+
+def why_not_of_agents(state: State, agents: Collection[AgentId]) -> str | None:
+    """What of a state that was checked names other agents, or an agent without a module.
+
+    Args:
+        state: of an episode of a run, where each agent that appeared has its module.
+        agents: all possible ones.
+    """
+    for name in ("modules", "episode_ids", "lines", "ends", "appeared", *_ACCOUNTS):
+        for index, pair in enumerate(state[name]):
+            if pair["agent"] not in agents:
+                return f"[{name!r}][{index}] is of agent {pair['agent']!r}, who is not in the env"
+    mapped = {pair["agent"] for pair in state["modules"]}
+    for pair in state["lines"]:
+        if pair["agent"] not in mapped:
+            return f"['modules'] lacks the module of agent {pair['agent']!r}, who plays"
+    return None
 
 
 def check_state(state: Any) -> None:

@@ -108,6 +108,14 @@ def _option_problems(options: Options, place: str) -> Iterator[str]:
 LOGGER_STATE: Final = shapes.fields({"statistics": shapes.list_of(_statistic)})
 """Of a `MetricsLogger`."""
 
+_AGENT_RECORD: Final = shapes.fields(
+    {
+        "agent_id": shapes.one_of(shapes.TEXT, shapes.of_type(int)),
+        "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "episode_return": shapes.number,
+    },
+    optional={"length": shapes.one_of(shapes.count, shapes.NOTHING)},
+)
 _RECORD: Final = shapes.fields(
     {
         "id_": shapes.TEXT,
@@ -121,7 +129,7 @@ _RECORD: Final = shapes.fields(
     optional={
         "task": shapes.anything,
         "rewritten_return": shapes.one_of(shapes.number, shapes.NOTHING),
-        "agents": shapes.list_of(shapes.of_type(dict)),
+        "agents": shapes.list_of(_AGENT_RECORD),
     },
 )
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Final, Generic, TypeVar, cast
 
-from checkpoints import Checkpointable, HasState
+from checkpoints import Checkpointable, CheckpointMismatchError, HasState
+from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.state_shapes import ShapeCheck, fields
 from trainer.errors import ConfigError, ModuleError
 from trainer.seeding import id_digest
@@ -139,6 +140,19 @@ class ModuleParts(Checkpointable):
             parts: by module id, each with `get_state` and `set_state`.
         """
         self._parts = ByModule(parts)
+
+    def check_state(self, state: Any) -> None:
+        """See `Checkpointable`; a module that there is not is refused."""
+        super().check_state(state)
+        if unknown := [
+            f"{id_!r}{did_you_mean(str(id_), self._parts, IN_BRACKETS)}"
+            for id_ in state
+            if id_ not in self._parts
+        ]:
+            raise CheckpointMismatchError(
+                f"it has the unknown {', '.join(unknown)}, expected some of the modules "
+                f"{', '.join(map(repr, self._parts))}"
+            )
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts by module id, in canonical order."""

@@ -30,7 +30,7 @@ from trainer.envs.tasks import TaskInForce
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import is_number
 from trainer.episodes.episode_state import EPISODE_STATE
-from trainer.episodes.multi_agent_state import modules_in_state
+from trainer.episodes.multi_agent_state import modules_in_state, why_not_of_agents
 from trainer.errors import EpisodeError, RunnerLostError
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.messages import describe_failure, warn_of_close
@@ -613,6 +613,9 @@ def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId
             return
         if list(episode.possible_agents or ()) != list(agents):
             yield f"{inside} is of the agents {episode.possible_agents}, expected {list(agents)}"
+            return
+        if problem := why_not_of_agents(chunk, agents):
+            yield f"{inside}{problem}"
             return
     joint = [("observation", slot["observation"])]
     joint += [(f"actions'][{index}", chunk) for index, chunk in enumerate(slot["actions"])]

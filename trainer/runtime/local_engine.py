@@ -22,7 +22,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
@@ -240,11 +240,7 @@ class LocalPlace(WatchedPlace):
         with signals_deferred():
             self._begin_call()
             self._signals.must_end = False
-            try:
-                future = self._executor.submit(worker_main.call, method, packed, buffers)
-            except BrokenProcessPool as error:
-                # It died while it was idle: the call fails like one that was under way.
-                future = _broken(_DiedIdleError(str(error)))
+            future = _submitted(self._executor, worker_main.call, method, packed, buffers)
             self._begin_waiting(future, limit)
 
     def _begin_waiting(self, future: Future[bytes], limit: StallLimit) -> None:
@@ -336,8 +332,8 @@ class LocalPlace(WatchedPlace):
         """Lets the handler close and the process end in order, if it is idle; `stop` waits."""
         if self._executor is None or self.is_busy or self._closing is not None:
             return
-        with signals_deferred(), contextlib.suppress(BrokenProcessPool):  # it is gone already
-            self._closing = self._executor.submit(worker_main.end_in_order)
+        with signals_deferred():
+            self._closing = _submitted(self._executor, worker_main.end_in_order)
 
     def stop(self, grace_s: float) -> None:
         """Lets the process end in order, then ends it; an interrupt ends it at once.
@@ -462,11 +458,26 @@ def _leave_pipes_to_worker(executor: ProcessPoolExecutor) -> None:
             connection.close()
 
 
+def _submitted(
+    executor: ProcessPoolExecutor, function: Callable[..., bytes], *arguments: Any
+) -> Future[bytes]:
+    """Asks a worker; if it died while it was idle, the call fails like one that was under way."""
+    try:
+        future = executor.submit(function, *arguments)
+    except BrokenProcessPool as error:
+        return _broken(_DiedIdleError(str(error)))
+    # Before Python 3.12, the executor's thread can fail all calls that are noted between the moment
+    # in which `submit` finds it in order and that in which it notes this one: which would never
+    # end. There is no public way.
+    text = getattr(executor, "_broken", False)
+    return _broken(_DiedIdleError(text)) if text else future
+
+
 def _broken(error: BrokenProcessPool) -> Future[bytes]:
     """An answer that will not come."""
     future: Future[bytes] = Future()
     future.set_exception(error)
-    return future
+    return _broken(_DiedIdleError(text)) if text else future
 
 
 def _initialize(
