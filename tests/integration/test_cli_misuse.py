@@ -364,7 +364,7 @@ def test_all_that_a_film_lacks_is_one_message(
 
     train(tmp_path, "--stop-iterations", "1", env="CartPole-v1")
     monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.render", refuse)
-    monkeypatch.setitem(sys.modules, "moviepy", sys if has_recorder else None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "moviepy", sys if has_recorder else None)
     told = run("play", "run", "--video", "film.mp4", folder=tmp_path, code=1).stderr
     assert told.startswith("ConfigError: ")
     assert told.endswith("pygame is not installed, run `pip install pygame`\n")

@@ -302,6 +302,8 @@ class RunConfig:
     storage_filesystem: Any = None
     local_dir: str | None = None
 
+    _left_out: ClassVar[frozenset[str]] = frozenset()
+
     def __post_init__(self) -> None:
         problems = _problems(
             self,
@@ -318,6 +320,11 @@ class RunConfig:
         problems += self._problems_of_parts()
         _raise(self, problems)
         self._fill_in()
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a field was not given: the defaults of parts may be given, too."""
+        is_part = name in ("failure_config", "checkpoint_config")
+        return name in self._left_out if is_part else getattr(self, name) == getattr(_PLAIN, name)
 
     @property
     def output_files(self) -> tuple[str, str] | None:
@@ -372,10 +379,14 @@ class RunConfig:
             "checkpoint_config": CheckpointConfig(),
             "callbacks": (),
         }
-        for name, default in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, default)
+        left_out = [name for name in defaults if getattr(self, name) is None]
+        for name in left_out:
+            object.__setattr__(self, name, defaults[name])
+        object.__setattr__(self, "_left_out", frozenset(left_out))
         object.__setattr__(self, "callbacks", tuple(self.callbacks or ()))
+
+
+_PLAIN: Final = RunConfig()
 
 
 def default_num_lanes(cpus: float, request: float, num_trials: int | None) -> int:
