@@ -101,7 +101,8 @@ def test_a_restore_brings_back_the_network_of_a_module_that_was_added_under_the_
         algo.remove_module(
             "old", new_agent_to_module_mapping_fn={"a": "main", 3: "first", "late": "first"}
         )
-        other = {**add_old_spec.model_config, "fcnet_activation": "relu"}
+        given: Any = add_old_spec.model_config
+        other = {**given, "fcnet_activation": "relu"}
         add_old(algo, module_spec=RLModuleSpec(model_config=other))
         algo.train()
         assert of_learners(algo)["old"] == "relu"

@@ -1711,5 +1711,5 @@ def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> M
 
 def _with_own_positions(state: State) -> State:
     """The same state, in which whoever has it may change running episodes."""
-    own = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
+    own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
     return {**state, **own}

@@ -477,7 +477,7 @@ def _broken(error: BrokenProcessPool) -> Future[bytes]:
     """An answer that will not come."""
     future: Future[bytes] = Future()
     future.set_exception(error)
-    return _broken(_DiedIdleError(text)) if text else future
+    return future
 
 
 def _initialize(
