@@ -138,6 +138,10 @@ class TuneConfig:
         if not self.max_concurrent_trials:  # 0 means the default, as in Ray Tune
             object.__setattr__(self, "max_concurrent_trials", None)
 
+    def leaves_out(self, name: str) -> bool:
+        """Whether a field has its default."""
+        return bool(getattr(self, name) == getattr(_PLAIN_TUNING, name))
+
     def _problems_of_metrics(self) -> list[str]:
         if isinstance(self.metric, list | tuple):
             modes = self.mode if isinstance(self.mode, list | tuple) else []
@@ -324,7 +328,8 @@ class RunConfig:
     def leaves_out(self, name: str) -> bool:
         """Whether a field was not given: the defaults of parts may be given, too."""
         is_part = name in ("failure_config", "checkpoint_config")
-        return name in self._left_out if is_part else getattr(self, name) == getattr(_PLAIN, name)
+        same = bool(getattr(self, name) == getattr(_PLAIN, name))
+        return name in self._left_out if is_part else same
 
     @property
     def output_files(self) -> tuple[str, str] | None:
@@ -387,6 +392,7 @@ class RunConfig:
 
 
 _PLAIN: Final = RunConfig()
+_PLAIN_TUNING: Final = TuneConfig()
 
 
 def default_num_lanes(cpus: float, request: float, num_trials: int | None) -> int:

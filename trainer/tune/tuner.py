@@ -876,14 +876,7 @@ class _Restored:
 
 def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
     """What the caller gave, with the recorded values of fields that were left at their defaults."""
-    default = TuneConfig()
-
-    def is_left_out(name: str) -> bool:
-        if isinstance(given, RunConfig):
-            return given.leaves_out(name)
-        return bool(getattr(given, name) == getattr(default, name))
-
-    left = {name: value for name, value in recorded.items() if is_left_out(name)}
+    left = {name: value for name, value in recorded.items() if given.leaves_out(name)}
     return dataclasses.replace(given, **left)
 
 
