@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +353,20 @@ def test_a_window_that_cannot_be_opened_is_one_message(
     monkeypatch.setattr(Algorithm, "evaluate", refuse)
     told = run("play", "run", "--human", "--env", ENV, folder=tmp_path, code=1).stderr
     assert told == "ConfigError: pygame is not installed, run `pip install pygame`\n"
+
+
+@pytest.mark.parametrize("has_recorder", [False, True])
+def test_all_that_a_film_lacks_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_recorder: bool
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+
+    train(tmp_path, "--stop-iterations", "1", env="CartPole-v1")
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.render", refuse)
+    monkeypatch.setitem(sys.modules, "moviepy", sys if has_recorder else None)
+    told = run("play", "run", "--video", "film.mp4", folder=tmp_path, code=1).stderr
+    assert told.startswith("ConfigError: ")
+    assert told.endswith("pygame is not installed, run `pip install pygame`\n")
+    assert ("local-trainer[video]" in told) != has_recorder
+    assert not (tmp_path / "film.mp4").exists()

@@ -261,6 +261,26 @@ def test_what_cannot_travel_is_named_before_the_start(tmp_path: Path) -> None:
             run(train, tmp_path, tuning={"in_process": False})
 
 
+class Reused(tune.Trainable):
+    """Prints where it is, and may be another trial."""
+
+    def step(self) -> dict[str, Any]:
+        print("this is", self.trial_id, Path.cwd().name, flush=True)
+        return {"done": True}
+
+    def reset_config(self, new_config: Any) -> bool:
+        return True
+
+
+@pytest.mark.process
+def test_a_process_that_is_used_again_writes_where_its_new_trial_does(tmp_path: Path) -> None:
+    tuning = {"in_process": False, "num_samples": 2, "max_concurrent_trials": 1}
+    tuning |= {"reuse_actors": True, "chdir_to_trial_dir": True}
+    grid = run(Reused, tmp_path, tuning=tuning, log_to_file=True)
+    printed = [(Path(result.path) / "stdout.txt").read_text().split() for result in grid]
+    assert printed == [["this", "is", name, name] for name in ("00000", "00001")]
+
+
 # ---- failures
 
 
@@ -484,6 +504,12 @@ def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -
     assert len(tries.read_text()) == 6
     assert [result.num_failures for result in grid] == [3, 3]
     assert [len(result.saved) for result in grid] == [1, 1]
+    given = tune.RunConfig(failure_config=tune.FailureConfig())
+    restored = tune.Tuner.restore(
+        tmp_path / "x", failing_once_per_trial, restart_errored=True, run_config=given
+    )
+    assert restored.fit().num_errors == 2
+    assert len(tries.read_text()) == 8
 
 
 def test_new_criteria_may_look_at_what_the_journal_does_not_hold(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoints import CheckpointWriteError
 from trainer.reports import (
     ReportError,
     Run,
@@ -185,6 +186,16 @@ def test_the_first_four_curves_are_told_apart_in_grey() -> None:
     assert max(map(lightness, _COLOURS[:4])) < 90, "on white paper"
     assert smallest_difference(_COLOURS[:5]) < 10, "from here on by their lines alone"
     assert len(set(_LINES)) == len(_LINES) == len(_COLOURS)
+
+
+@pytest.mark.parametrize("name", ["file/curves.png", "folder.png"])
+def test_a_picture_that_cannot_be_written_is_told_with_its_path(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.png").mkdir()
+    path = written(tmp_path, "a", [1.0, 2.0])
+    with pytest.raises((ReportError, CheckpointWriteError), match=name.partition("/")[0]):
+        plot_runs(path, file=tmp_path / name)
 
 
 def test_all_that_is_wrong_with_a_picture_is_told_at_once(tmp_path: Path) -> None:

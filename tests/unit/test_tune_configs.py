@@ -111,6 +111,16 @@ class Demanding(tune.Callback):
         """There is no `results`."""
 
 
+def population(mutations: Any) -> Any:
+    """A tuner of a population of PPO."""
+    scheduler = tune.PopulationBasedTraining(hyperparam_mutations=mutations)
+    return tune.Tuner(
+        "PPO",
+        param_space={"env": "CartPole-v1", "model": {"fcnet_hiddens": tune.choice([[8], [16]])}},
+        tune_config=tune.TuneConfig(num_samples=2, metric="a", mode="max", scheduler=scheduler),
+    )
+
+
 def told(callback: Any) -> tune.RunConfig:
     return tune.RunConfig(callbacks=[callback])
 
@@ -126,6 +136,8 @@ def told(callback: Any) -> tune.RunConfig:
         (lambda: tune.Tuner(train, run_config=told(Misspelt())), "mean 'on_trial_result'"),
         (lambda: tune.Tuner(train, run_config=told(MisspeltLogger())), "mean 'log_trial_result'"),
         (lambda: tune.Tuner(train, run_config=told(Demanding())), "wants 'results'.*mean 'result'"),
+        (lambda: population({"model": {"fcnet_hiddens": [[8], [16]]}}), "another network"),
+        (lambda: population({"lr": [0.1, 0.2], "env": ["A-v0", "B-v0"]}), "change env while"),
         (lambda: untyped.CLIReporter(max_progres_rows=3), "mean 'max_progress_rows'"),
         (lambda: untyped.CLIReporter(max_progress_rows=0), "at least one row"),
         (lambda: untyped.CLIReporter(metric_columns="loss"), "expected a list"),
@@ -150,6 +162,7 @@ def test_what_ray_tune_writes_is_accepted() -> None:
         def setup(self, stop: Any = None, num_samples: Any = None, **info: Any) -> None: ...
         def on_trial_result(self, iteration: Any, trials: Any, trial: Any, result: Any) -> None: ...
 
+    population({"lr": [1e-3, 1e-4], "train_batch_size": [500, 1000]})
     tune.CLIReporter(metric_columns={"loss": "L"}, max_error_rows=3, parameter_columns=["x"])
     scheduler = untyped.PopulationBasedTraining(
         perturbation_factors=[1.2, 0.8], hyperparam_mutations={"x": [1, 2]}

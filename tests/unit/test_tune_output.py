@@ -38,7 +38,23 @@ def test_where_nobody_looks_an_experiment_prints_two_lines_per_trial(
         ),
         run_config=tune.RunConfig(storage_path=tmp_path, verbose=verbose),
     ).fit()
-    assert len(capsys.readouterr().out.splitlines()) == num_lines
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == num_lines
+    assert not lines or lines[0].startswith("Experiment ")
+
+
+def test_the_title_comes_before_a_trial_that_fails_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(config: Any) -> None:
+        raise ValueError
+
+    tune.Tuner(
+        fail,
+        tune_config=tune.TuneConfig(in_process=True),
+        run_config=tune.RunConfig(storage_path=tmp_path),
+    ).fit()
+    assert capsys.readouterr().out.startswith("Experiment ")
 
 
 def test_a_trial_that_is_long_at_a_row_is_named_again_and_again(

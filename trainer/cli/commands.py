@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from gymnasium.error import DependencyNotInstalled
+
 from callbacks import EpisodeRecorder, RLlibCallback, VideoRecorder
 from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
@@ -179,7 +181,9 @@ def play(arguments: argparse.Namespace) -> int:
         env_config = {**(state["settings"].get("env_config") or {}), "render_mode": mode}
         settings["evaluation_config"]["env_config"] = env_config
     with tempfile.TemporaryDirectory() as folder, missing_extras_told():
-        films = [] if arguments.video is None else [VideoRecorder(folder, max_frames=None)]
+        films: list[RLlibCallback] = []
+        if arguments.video is not None:
+            films = [_recorder(folder)]
         settings["callbacks_class"] = [PlayedEpisodes(), *films]
         with no_warnings_of(callback_chain.__name__):  # these callbacks are not those of the run
             algo = Algorithm.from_checkpoint(
@@ -190,6 +194,36 @@ def play(arguments: argparse.Namespace) -> int:
         if arguments.video is not None:
             _move_films(Path(folder), Path(arguments.video).expanduser())
     return 0
+
+
+def _recorder(folder: str) -> RLlibCallback:
+    try:
+        return VideoRecorder(folder, max_frames=None)
+    except ImportError as error:
+        return _MissingRecorder(str(error))
+
+
+class _MissingRecorder(RLlibCallback):
+    """Stands for a recorder whose package is missing: tells what rendering lacks, too.
+
+    Args:
+        why: the recorder cannot be made.
+    """
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def on_episode_start(self, *, env: Any, env_index: int, **_: Any) -> None:
+        """Renders one frame and ends the command.
+
+        Raises:
+            ImportError: says all that is missing.
+        """
+        try:
+            env.envs[env_index].render()
+        except (ImportError, DependencyNotInstalled) as error:
+            raise ImportError(f"{self._why}\nAnd to render: {error}") from error
+        raise ImportError(self._why)
 
 
 def _move_films(folder: Path, target: Path) -> None:

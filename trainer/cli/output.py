@@ -12,6 +12,7 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from callbacks import CallbackError
 from callbacks.ready_made.display import printable
 from trainer.errors import ConfigError
 
@@ -60,6 +61,10 @@ def missing_extras_told() -> Iterator[None]:
         yield
     except (ImportError, DependencyNotInstalled) as error:
         raise ConfigError(str(error)) from error
+    except CallbackError as error:  # a recorder renders
+        if isinstance(error.original, ImportError | DependencyNotInstalled):
+            raise ConfigError(str(error.original)) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO
 
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import RETURN
+from checkpoints.writer import write_whole_file
 from trainer.errors import ReportError
 from trainer.reports.curves import Band, Curve, curve_of, grouped
 from trainer.reports.run_records import X_AXES, Run, read_run
@@ -55,6 +56,7 @@ def plot_runs(
     Raises:
         ImportError: matplotlib is not installed.
         ReportError: a run is not there or has no such metric; a bad argument.
+        CheckpointWriteError: the file cannot be written.
     """
     runs = [read_run(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     target = _checked(runs, band, smooth, file)
@@ -64,12 +66,32 @@ def plot_runs(
     ]
     figure = figure_of(curves, metric=metric, x=x, band=band, title=title)
     if target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        save_figure(figure, target, kind=target.suffix)
+        write_output(target, lambda file: save_figure(figure, file, kind=target.suffix))
     return figure
 
 
-def save_figure(figure: Any, target: Path | TextIO, *, kind: str) -> None:
+def write_output(target: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
+    """Writes a file, whole or not at all, and makes the folders above it.
+
+    Args:
+        target: the file; replaced if it is there.
+        content: all of it, or what writes it into the open file.
+
+    Raises:
+        ReportError: its folder cannot be made.
+        CheckpointWriteError: it cannot be written.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"{target} cannot be written, because its folder cannot be made: {error}. Give another "
+            "file, or make room or permissions for it."
+        ) from error
+    write_whole_file(target, content, overwrite=True)
+
+
+def save_figure(figure: Any, target: BinaryIO | TextIO, *, kind: str) -> None:
     """Writes a figure, the same bytes for the same figure.
 
     Args:

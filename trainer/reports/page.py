@@ -17,11 +17,10 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.progress import duration
-from checkpoints.writer import write_whole_file
 from trainer.algorithms.building import algorithm_class
 from trainer.errors import ConfigError, ReportError
 from trainer.reports.curves import curve_of, grouped, summary_of
-from trainer.reports.figures import figure_of, metric_label, save_figure
+from trainer.reports.figures import figure_of, metric_label, save_figure, write_output
 from trainer.reports.run_records import RESULTS_FILE, Run, differing_settings, read_run
 
 _MAX_LOSSES: Final = 8
@@ -69,8 +68,7 @@ def write_report(
         )
     environment = jinja.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     content = environment.from_string(_TEMPLATE).render(title=title, **_tables(runs, labels))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole_file(target, content.encode(), overwrite=True)
+    write_output(target, content.encode())
     return target
 
 

@@ -138,6 +138,10 @@ class TuneConfig:
         if not self.max_concurrent_trials:  # 0 means the default, as in Ray Tune
             object.__setattr__(self, "max_concurrent_trials", None)
 
+    def leaves_out(self, name: str) -> bool:
+        """Whether a field has its default."""
+        return bool(getattr(self, name) == getattr(_PLAIN_TUNING, name))
+
     def _problems_of_metrics(self) -> list[str]:
         if isinstance(self.metric, list | tuple):
             modes = self.mode if isinstance(self.mode, list | tuple) else []
@@ -302,6 +306,8 @@ class RunConfig:
     storage_filesystem: Any = None
     local_dir: str | None = None
 
+    _left_out: ClassVar[frozenset[str]] = frozenset()
+
     def __post_init__(self) -> None:
         problems = _problems(
             self,
@@ -318,6 +324,12 @@ class RunConfig:
         problems += self._problems_of_parts()
         _raise(self, problems)
         self._fill_in()
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a field was not given: the defaults of parts may be given, too."""
+        is_part = name in ("failure_config", "checkpoint_config")
+        same = bool(getattr(self, name) == getattr(_PLAIN, name))
+        return name in self._left_out if is_part else same
 
     @property
     def output_files(self) -> tuple[str, str] | None:
@@ -372,10 +384,15 @@ class RunConfig:
             "checkpoint_config": CheckpointConfig(),
             "callbacks": (),
         }
-        for name, default in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, default)
+        left_out = [name for name in defaults if getattr(self, name) is None]
+        for name in left_out:
+            object.__setattr__(self, name, defaults[name])
+        object.__setattr__(self, "_left_out", frozenset(left_out))
         object.__setattr__(self, "callbacks", tuple(self.callbacks or ()))
+
+
+_PLAIN: Final = RunConfig()
+_PLAIN_TUNING: Final = TuneConfig()
 
 
 def default_num_lanes(cpus: float, request: float, num_trials: int | None) -> int:

@@ -262,6 +262,7 @@ class Experiment:
                 "reuses_process": self._tune_config.reuse_actors,
             },
         )
+        self._progress.begin()
         reason = ""
         with OrderlyEnd(on_asked=self._tell_asked) as end:
             try:

@@ -592,7 +592,8 @@ class Lane:
         running.is_over = True
         if asked == "save" or self._saves:
             _LOGGER.error(
-                "Trial %05d: its state after report %d could not be saved. %s",
+                "Trial %05d: its state after report %d could not be saved. A restore of the "
+                "experiment makes and saves it again, when the cause is mended. %s",
                 running.start.trial,
                 self._saves[0].row_number if self._saves else running.made,
                 _text(failed),

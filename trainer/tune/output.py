@@ -242,6 +242,12 @@ class Progress:
         self._told_at: dict[int, float] = {}
         self._has_begun = False
 
+    def begin(self) -> None:
+        """Prints the title, once."""
+        if self._verbose and not self._has_begun:
+            self._has_begun = True
+            self._lines.write(self._title)
+
     def say(self, text: str) -> None:
         """Prints a line, whatever there is besides."""
         if self._verbose:
@@ -280,9 +286,7 @@ class Progress:
         """Draws the table if it is due; called all the time."""
         if not self._verbose:
             return
-        if not self._has_begun:
-            self._has_begun = True
-            self._lines.write(self._title)
+        self.begin()
         if self._is_line_by_line:
             self._tell_starts(controller)
         if self._surface is None or not self._changed:

@@ -125,6 +125,11 @@ class PopulationBasedTraining(TrialScheduler):
         self._paused: list[int] = []
         self._num_added = 0
 
+    @property
+    def explored(self) -> Sequence[str]:
+        """The paths of the settings that clones get other values of."""
+        return tuple(self._explore.domains)
+
     def extend(self, space: SearchSpace) -> None:
         """Makes parameters of the settings that are explored and that the space does not have."""
         for path, domain in self._explore.domains.items():

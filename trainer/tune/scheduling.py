@@ -82,6 +82,7 @@ class TrialScheduler:
         can_pause: it pauses trials, so they need checkpoints.
         pinned: checkpoints that it may still need; one of a row being decided on is saved.
         has_fixed_population: no trials can be added to those of the start.
+        explored: paths of the settings that it changes while trials run.
     """
 
     CONTINUE: Final = "CONTINUE"
@@ -96,6 +97,11 @@ class TrialScheduler:
     has_fixed_population: bool = False
     metric: str | None = None
     mode: Mode | None = None
+
+    @property
+    def explored(self) -> Sequence[str]:
+        """See above."""
+        return ()
 
     @property
     def pinned(self) -> Set[CheckpointRef]:

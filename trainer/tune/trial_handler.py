@@ -115,11 +115,17 @@ class TrialBootstrap:
 
     def __call__(self, signals: CallSignals | None) -> TrialHandler:
         """Makes the trial."""
-        if self.is_own_process:
-            self._settle()
+        self.settle()
         return TrialHandler(self, signals)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Makes the process that of the trial: its folder, its output, its registrations.
+
+        Raises:
+            TuneError: the trial's folder is not there.
+        """
+        if not self.is_own_process:
+            return
         folder = self.context.trial_dir
         if folder is not None and not Path(folder).is_dir():
             raise TuneError(
@@ -220,6 +226,7 @@ class TrialHandler:
             TuneError: `reset_config` did not return True.
         """
         config = _unpacked(boot.config, "the config")
+        boot.settle()
         self._boot, self._row_number = boot, boot.row_number
         self._since_restore_s, self._num_since_restore = 0.0, 0
         self._seed_globals(self._row_number)

@@ -84,6 +84,11 @@ _ELSEWHERE: Final = "another RunConfig(name=…)"
 _CRITERIA: Final = "criteria"
 """The journal's lines of new stop criteria, which the controller does not read."""
 
+_OF_NETWORK: Final = frozenset(
+    ("model", "model_config", "rl_module_spec", "env", "dueling", "num_atoms", "noisy")
+)
+"""Settings that a checkpoint must have been saved with."""
+
 _KEPT: Final = ("chdir_to_trial_dir", "in_process", "seed_globals", "reuse_actors")
 """Fields of `TuneConfig` that a restore takes over from the header."""
 
@@ -436,7 +441,9 @@ class _Setup:
         self._check_trainable()
         self._check_saving()
         lanes, self.num_lanes = self.num_lanes, self.num_lanes or 1
-        probe = Controller(self.plan(self.tune_config.num_samples))
+        plan = self.plan(self.tune_config.num_samples)
+        self._check_explored(plan.scheduler)
+        probe = Controller(plan)
         starts = [each for each in probe.begin().actions if isinstance(each, StartTrial)]
         if not starts:
             raise TuneError("The searcher suggested no first trial; expected at least one.")
@@ -447,6 +454,17 @@ class _Setup:
         self.num_lanes = lanes or number
         CallbackCaller(self.run_config.callbacks or ())
         self._reporter()
+
+    def _check_explored(self, scheduler: TrialScheduler) -> None:
+        """An algorithm goes on from the state of another one that has the same network and env."""
+        roots = {path: path.partition("/")[0] for path in scheduler.explored}
+        wrong = sorted(path for path, root in roots.items() if root in _OF_NETWORK)
+        if wrong and self.spec.algorithm is not None:
+            raise TuneError(
+                f"{type(scheduler).__name__} is to change {', '.join(wrong)} while trials run, and "
+                "weights of another network or env do not fit a clone. Search them in param_space "
+                "with tune.choice or tune.grid_search, and leave them out of what is mutated."
+            )
 
     def check_config(self, config: Any) -> None:
         """Raises if a trial with this config could not begin."""
@@ -858,12 +876,7 @@ class _Restored:
 
 def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
     """What the caller gave, with the recorded values of fields that were left at their defaults."""
-    default = type(given)()
-    left = {
-        name: value
-        for name, value in recorded.items()
-        if getattr(given, name) == getattr(default, name)
-    }
+    left = {name: value for name, value in recorded.items() if given.leaves_out(name)}
     return dataclasses.replace(given, **left)
 
 
