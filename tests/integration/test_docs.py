@@ -175,7 +175,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none() -> Non
 def test_the_commands_on_the_page_of_the_command_line_are_understood() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     assert len(lines) >= 7
     for line in lines:
         program, *words = shlex.split(line)
