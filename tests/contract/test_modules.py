@@ -248,7 +248,7 @@ def test_every_class_of_networks_is_in_the_table() -> None:
             importlib.import_module(room.name)
     loaded = [case.loaded() for case in CASES.values() if HAS_TORCH or not case.needs_torch]
     tested = {kind for module_class in loaded for kind in module_class.__mro__}
-    ours = {kind for kind in derived(RLModule) if kind.__module__.startswith("trainer.")}
+    ours = {kind for kind in derived(RLModule) if kind.__module__.startswith("trainer.modules.")}
     assert len(ours) > 7
     concrete = {kind for kind in ours if not inspect.isabstract(kind)}
     assert {kind.__name__ for kind in concrete - tested} == set()

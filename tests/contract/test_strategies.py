@@ -137,7 +137,9 @@ def derived(base: type[Any]) -> Iterator[type[Any]]:
 
 
 def test_every_strategy_is_in_the_table() -> None:
-    ours = {kind for kind in derived(Exploration) if kind.__module__.startswith("trainer.")}
+    ours = {
+        kind for kind in derived(Exploration) if kind.__module__.startswith("trainer.exploration.")
+    }
     assert ours - {WithSubExploration} == set(EXPLORATIONS.values())
     assert {case.type for case in CASES.values()} == set(EXPLORATIONS)
 
