@@ -205,9 +205,11 @@ def remove_directory_of_ours(path: Path, file_system: FileSystem) -> None:
     try:
         entries = sorted(path.iterdir(), key=lambda entry: entry.name != MANIFEST_FILE)
         ours = [entry for entry in entries if _is_ours(entry)]
+        # What is gone by now was ours: another process removes the same directory.
+        has_others = any(os.path.lexists(entry) for entry in entries if entry not in ours)
         for entry in ours:
             file_system.remove_file(entry)
-        if len(ours) == len(entries):
+        if not has_others:
             file_system.remove_directory(path)
         elif ours:
             _LOGGER.warning("%s holds files that belong to no checkpoint; they stay there.", path)

@@ -17,6 +17,7 @@ from checkpoints import (
     FileSystem,
     Retention,
     apply_retention,
+    directory,
     find_checkpoints,
     latest_checkpoint,
     listing,
@@ -253,3 +254,21 @@ def test_what_others_remove_at_the_same_time_is_no_error(tmp_path: Path) -> None
         save(tmp_path / str(number), number)
     apply_retention(tmp_path, Retention(keep_last=1), file_system=Overtaken())
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_not_one_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    look = directory.regular_file_size
+
+    def overtaken(path: Path) -> int | None:
+        if path.name.endswith(".state") and ".del-" in path.parent.name:
+            path.unlink(missing_ok=True)
+        return look(path)
+
+    monkeypatch.setattr(directory, "regular_file_size", overtaken)
+    for number in (1, 2):
+        save(tmp_path / str(number), number)
+    apply_retention(tmp_path, Retention(keep_last=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["2"]
+    assert caplog.messages == []
