@@ -24,6 +24,7 @@ from checkpoints import (
     read_manifest,
     write_checkpoint,
 )
+from checkpoints.file_system import regular_file_size
 from checkpoints.listing import DirectoryLock, leftover_path, parse_leftover
 
 
@@ -259,7 +260,7 @@ def test_what_others_remove_at_the_same_time_is_no_error(tmp_path: Path) -> None
 def test_a_file_that_another_process_removes_meanwhile_is_not_one_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    look = directory.regular_file_size
+    look = regular_file_size
 
     def overtaken(path: Path) -> int | None:
         if path.name.endswith(".state") and ".del-" in path.parent.name:
