@@ -40,7 +40,7 @@ def _dataclass(
     kw_only: bool = False,
     slots: bool = False,
 ) -> Any:
-    """Like `dataclasses.dataclass`, without `InitVar`.
+    """Like `dataclasses.dataclass`, without `InitVar` and without `hash` of a field.
 
     With `slots` it is the standard library's: such a class is made a second time, which closures
     over the first one would not notice.

@@ -14,7 +14,7 @@ import pytest
 from trainer import tune
 from trainer.testing import wait_until
 from trainer.tune import service_loggers
-from trainer.tune.callbacks import CallbackCaller
+from trainer.tune.callbacks import _GIVEN, CallbackCaller
 from trainer.tune.logger import (
     MLflowLoggerCallback,
     TrackioLoggerCallback,
@@ -82,6 +82,18 @@ def test_states_that_cannot_be_written_leave_what_was_there_and_no_draft(tmp_pat
 def test_a_callback_without_a_state_costs_no_file(tmp_path: Path) -> None:
     run(tmp_path, tune.Callback())
     assert not (tmp_path / "x" / "callbacks.msgpack").exists()
+
+
+def test_events_are_given_what_their_table_says(tmp_path: Path) -> None:
+    told: dict[str, set[str]] = {}
+
+    def note(name: str) -> Any:
+        return lambda self, **info: told.setdefault(name, {*info})
+
+    listener = type("Listener", (tune.Callback,), {name: note(name) for name in _GIVEN})
+    run(tmp_path, listener())
+    assert len(told) >= 7
+    assert told == {name: {*_GIVEN[name]} for name in told}
 
 
 # ---- services

@@ -37,7 +37,7 @@ _GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
     "on_trial_complete": _OF_TRIALS,
     "on_trial_error": _OF_TRIALS,
     "on_checkpoint": (*_OF_TRIALS, "checkpoint"),
-    "on_experiment_end": ("trials",),
+    "on_experiment_end": ("iteration", "trials"),
 }
 """The arguments of each event."""
 
@@ -180,7 +180,7 @@ class Callback:
         """A checkpoint is complete: `iteration`, `trials`, `trial`, `checkpoint`."""
 
     def on_experiment_end(self, *_: Any, **info: Any) -> None:
-        """All trials are over, or the experiment was ended: `trials`."""
+        """All trials are over, or the experiment was ended: `iteration`, `trials`."""
 
     def get_state(self) -> dict[str, Any]:
         """What a restored experiment needs to go on: plain data, kept after every step."""
