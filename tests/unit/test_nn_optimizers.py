@@ -111,6 +111,33 @@ def test_large_vectors_in_blocks_have_the_same_bits(monkeypatch: pytest.MonkeyPa
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("flushes", [True, False])
+def test_moments_without_gradients_end_at_zero_and_no_weight_notices(
+    flushes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth of the numbers get gradients to the end, the others at first only."""
+    never = 10_000
+    runs: dict[int, tuple[Adam, Parameters]] = {}
+    for every in (never, optimizers._FLUSH_EVERY if flushes else never):
+        monkeypatch.setattr(optimizers, "_FLUSH_EVERY", every)
+        parameters = Parameters({"a": (100,)})
+        gradients = parameters.zeros_like()
+        adam = Adam(parameters, gradients, betas=(0.9, 0.95))
+        random = np.random.default_rng(0)
+        for step in range(2_500):
+            gradients.flat[:] = random.standard_normal(100) * 10.0 ** -random.integers(0, 12, 100)
+            gradients.flat[10:] *= step < 20
+            adam.step(lr=1e-3)
+        runs[every] = adam, parameters
+    tiny = np.finfo(np.float32).tiny
+    (adam, parameters), (_, unflushed) = runs[every], runs[never]
+    moments = [adam.get_state()[name]["a"] for name in ("first_moment", "second_moment")]
+    subnormal = [int(((abs(moment) < tiny) & (moment != 0.0)).sum()) for moment in moments]
+    assert all(moment[:10].all() for moment in moments)
+    assert (subnormal == [0, 0]) is flushes
+    assert parameters.flat.tobytes() == unflushed.flat.tobytes()
+
+
 def test_restored_optimizer_goes_on_with_the_same_bits() -> None:
     drawn = np.random.default_rng(0).standard_normal((6, 3))
     parameters, gradients = pair([0.0, 0.0, 0.0])

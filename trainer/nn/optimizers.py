@@ -218,6 +218,12 @@ _ADAM_BLOCK: Final = 16_384
 """Numbers that Adam goes through at once: five vectors of them stay in a core's own cache."""
 
 
+_FLUSH_EVERY: Final = 64
+"""Steps after which moments that are next to nothing become 0."""
+_NEXT_TO_NOTHING: Final = 1e-32
+"""Too small to change a weight; 64 steps later, a moment that decays is not subnormal yet."""
+
+
 class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1): epsilon is added after the bias correction.
 
@@ -271,6 +277,18 @@ class Adam:
         for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
             part = slice(start, min(start + _ADAM_BLOCK, size))
             self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
+        if self._num_steps % _FLUSH_EVERY == 0:
+            self._flush_moments()
+
+    def _flush_moments(self) -> None:
+        """Moments that are next to nothing become 0.
+
+        Without a gradient (units of ReLU that are never active) they decay until they are subnormal
+        (below 1.2e-38 in float32), and stay there: processors compute with such numbers some
+        hundred times slower.
+        """
+        for moment in (self._first_moment.flat, self._second_moment.flat):
+            moment[np.abs(moment, out=self._scratch) < _NEXT_TO_NOTHING] = 0.0
 
     def _step_part(self, part: slice, lr: float | Array) -> None:
         """One part of the flat vectors; every number has an operation of its own."""
