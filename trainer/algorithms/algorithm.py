@@ -66,7 +66,6 @@ from trainer.algorithms.checkpointing import (
     refuse_component_names,
     restored_config,
     settings_behind,
-    version_of,
     warn_of_networks_in_state,
 )
 from trainer.algorithms.inference import (
@@ -128,6 +127,7 @@ from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import read_crash
+from trainer.runtime.machine_facts import installed_version
 from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
@@ -1289,9 +1289,9 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         return {
             "algorithm": facts.pop("algorithm"),
             "producer": "local-trainer",
-            "producer_version": version_of("local-trainer"),
-            "gymnasium": version_of("gymnasium"),
-            "cloudpickle": version_of("cloudpickle"),
+            "producer_version": installed_version("local-trainer") or "unknown",
+            "gymnasium": installed_version("gymnasium") or "unknown",
+            "cloudpickle": installed_version("cloudpickle") or "unknown",
             "platform": platform.platform(),
             **facts,
             "num_env_runners": self.env_runner_group.num_remote_env_runners(),

@@ -18,13 +18,11 @@ The components are listed in the order in which they are restored.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -582,15 +580,6 @@ def settings_behind(config: AlgorithmConfig, components: Collection[str]) -> str
         for name in _DECIDED_BY.get(component, ())
     ]
     return f" Whether they are there depends on: {', '.join(settings)}." if settings else ""
-
-
-@functools.cache  # each look reads a file, and a save takes several
-def version_of(distribution: str) -> str:
-    """The version of an installed distribution, or "unknown"."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 # ---- restored config

@@ -12,7 +12,6 @@ import importlib
 import platform
 import socket
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -62,17 +61,22 @@ def cpu_kinds(machines: Iterable[MachineFacts]) -> dict[str, list[str]]:
 def facts_of_this_machine() -> MachineFacts:
     """The facts of the machine that this process runs on."""
     versions = [("python", platform.python_version())]
-    versions += [(name, _version(name)) for name in _COMPARED]
+    versions += [(name, installed_version(name) or "not installed") for name in _COMPARED]
     return MachineFacts(
         socket.gethostname(), tuple(versions), f"{_model()}, features {_features()}"
     )
 
 
-def _version(distribution: str) -> str:
+@functools.cache  # each look reads a file, and a save takes several
+def installed_version(distribution: str) -> str | None:
+    """The version of a distribution; None if it is not installed, such as a source tree."""
+    # Imported when it is needed: it imports 30 modules of Python's, those of e-mail among them.
+    metadata = importlib.import_module("importlib.metadata")
     try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # run from its source without being installed
-        return "not installed"
+        version: str = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    return version
 
 
 def _model() -> str:

@@ -11,7 +11,6 @@ import ast
 import platform
 import re
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
 from trainer.errors import JournalError, SearchSpaceError, TuneError
+from trainer.runtime.machine_facts import installed_version
 from trainer.tune import (
     optuna_search,
     population_based_training,
@@ -246,13 +246,11 @@ def header_of(
 
 def versions() -> dict[str, str | None]:
     """Of what results depend on."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "numpy": np.__version__}
-    for distribution in ("local-trainer", "optuna"):
-        try:
-            found[distribution] = metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            found[distribution] = None
-    return found
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        **{name: installed_version(name) for name in ("local-trainer", "optuna")},
+    }
 
 
 def check_header(header: Mapping[str, Any] | None, path: str) -> None:
