@@ -6,8 +6,10 @@ import os
 import threading
 from collections.abc import Iterator
 
+import gymnasium as gym
 import pytest
 
+from trainer.modules import ActorCriticModule, RLModuleSpec
 from trainer.runtime import threads
 from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
 
@@ -65,6 +67,21 @@ def test_the_last_of_overlapping_threads_puts_it_back(blas: Blas) -> None:
         assert is_inside.wait(10)
     may_go.set()
     thread.join()
+    assert numbers == [1]
+    assert blas.number == 4
+
+
+def test_networks_draw_their_weights_with_one_thread(blas: Blas) -> None:
+    """Two threads of BLAS wait for each other where other processes need the cores, too."""
+    numbers = []
+
+    class Network(ActorCriticModule):
+        def setup(self) -> None:
+            super().setup()
+            numbers.append(blas.number)
+
+    space = gym.spaces.Discrete(2)
+    RLModuleSpec(Network, observation_space=space, action_space=space).build()
     assert numbers == [1]
     assert blas.number == 4
 

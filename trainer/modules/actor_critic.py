@@ -36,6 +36,7 @@ from trainer.nn import (
     acting_forward,
 )
 from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.runtime.threads import single_threaded_blas
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
 
@@ -359,12 +360,14 @@ class RLModuleSpec:
             model_config = dataclasses.asdict(model_config)
         if module_class in _WITH_MEMORY and DefaultModelConfig.from_setting(model_config).memory:
             module_class = _WITH_MEMORY[module_class]
-        return module_class(
-            observation_space=self.observation_space,
-            action_space=self.action_space,
-            model_config=model_config,
-            inference_only=self.inference_only,
-            action_mask_key=self.action_mask_key or ACTION_MASK_KEY,
-            rng=rng,
-            dtype=dtype,
-        )
+        # Orthogonal weights come from BLAS, whose other threads would then keep their cores busy.
+        with single_threaded_blas():
+            return module_class(
+                observation_space=self.observation_space,
+                action_space=self.action_space,
+                model_config=model_config,
+                inference_only=self.inference_only,
+                action_mask_key=self.action_mask_key or ACTION_MASK_KEY,
+                rng=rng,
+                dtype=dtype,
+            )
