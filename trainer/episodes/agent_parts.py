@@ -40,9 +40,7 @@ def empty_ledger(ledger: AgentLedger, *, env_t: int) -> AgentLedger:
 def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
     """The ledger of the chunk that goes on; the given one keeps what it has.
 
-    Args:
-        ledger: of a running episode.
-        lookback: env steps that the successor shows before its first one, at most all there are.
+    The look-back are env steps, at most all there are.
 
     Raises:
         EpisodeError: the data of users in an agent's episode cannot be copied.

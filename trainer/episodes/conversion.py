@@ -116,10 +116,8 @@ def with_rewards(
 ) -> SingleAgentEpisode:
     """The same chunk with other rewards; all other columns are shared.
 
-    Args:
-        chunk: to which nothing is added any more.
-        rewards: float64, one per step, look-back included.
-        keeps_return: `get_return()` stays what the env paid.
+    Nothing is added to the chunk any more. With `keeps_return`, `get_return()` stays what the env
+    paid. `rewards` are float64, look-back included.
     """
     # Not `copy.copy`, which would go by way of the episode's state and copy its arrays.
     own = chunk.rewards  # first: this fills a chunk that was not looked at yet
