@@ -85,13 +85,7 @@ class _Part:
 def find_culprit(
     thing: object, name: str, *, cannot_pack: Callable[[object], Exception | None]
 ) -> Culprit:
-    """The innermost part of `thing` that cannot be packed.
-
-    Args:
-        thing: An object that cannot be packed.
-        name: What the user calls it.
-        cannot_pack: Why an object cannot be packed, or None if it can.
-    """
+    """The innermost part of `thing` that cannot be packed."""
     trail = [_Part(thing, name)]
     seen = {id(thing)}
     while len(trail) < _MAX_STEPS:
@@ -367,10 +361,6 @@ def pack_object(
 
 def unpack_object(data: bytes, *, name: str) -> Any:
     """The object that `pack_object` packed.
-
-    Args:
-        data: The bytes.
-        name: What the user calls it, for errors.
 
     Raises:
         PackingError: The bytes cannot be read here, for example because a module is missing.

@@ -130,14 +130,6 @@ class CheckpointDirectory:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, path=moved_path(state["path"]))
 
-    def claim(self, algorithm: AlgorithmView) -> None:
-        """Keeps other processes from saving here, until the run of the algorithm is over.
-
-        Raises:
-            CheckpointError: another process saves here, or the directory cannot be made.
-        """
-        claim_directory(self.path, algorithm)
-
     def save(self, algorithm: AlgorithmView, *, in_background: WhenOver | None = None) -> Path:
         """Saves the algorithm under the name of its iteration, and returns where.
 
@@ -255,9 +247,6 @@ class CheckpointDirectory:
 
     def set_older_run_aside(self, files: Sequence[str]) -> None:
         """Moves all checkpoints to a new directory beside this one, and says so.
-
-        Args:
-            files: names of files to move along.
 
         Raises:
             CheckpointError, OSError: they cannot be moved.

@@ -264,10 +264,7 @@ def arrays_by_agent(
 ) -> dict[str, Array]:
     """The arrays of a whole episode of several agents: those of each under `<agent>/`.
 
-    Args:
-        chunks: all chunks of the episode, oldest first.
-        seed: what the env was reset with, if known.
-        columns: names of extra outputs of the modules.
+    Arguments as of `episode_arrays`.
     """
     arrays: dict[str, Array] = {"id": np.array(chunks[-1].id_)}
     if seed is not None:

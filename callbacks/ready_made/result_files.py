@@ -625,7 +625,8 @@ class TensorBoardResults:
         """
         iteration, step = iteration_of(row), _lifetime_steps(row)
         wall_time = float(row.get("timestamp") or time.time())
-        records = [_event(wall_time, step=step, summary=_summary(row))]
+        summary = _proto("summary_pb2").Summary(value=list(_values(row)))
+        records = [_event(wall_time, step=step, summary=summary)]
         if self._needs_new_file() or iteration <= self._last_iteration:
             records.insert(0, _purge(wall_time, from_step=_first_step(row, step)))
         self._write(wall_time, records)
@@ -702,10 +703,6 @@ def _first_step(row: Mapping[str, Any], last_step: int) -> int:
     runners = row.get("env_runners")
     steps = runners.get("num_env_steps_sampled") if isinstance(runners, Mapping) else None
     return last_step - int(steps) + 1 if isinstance(steps, int | np.integer) else last_step
-
-
-def _summary(row: Mapping[str, Any]) -> Any:
-    return _proto("summary_pb2").Summary(value=list(_values(row)))
 
 
 def _values(row: Mapping[str, Any]) -> Iterator[Any]:
