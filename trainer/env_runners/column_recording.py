@@ -193,9 +193,7 @@ class ColumnRecording:
     def note_infos(self, step: VectorStep, *, apart: bool) -> None:
         """Records the infos of the step that was written last.
 
-        Args:
-            step: what it gave.
-            apart: the row of an episode's last observation belongs to the next episode.
+        `apart`: the row of an episode's last observation belongs to the next episode.
         """
         is_last = step.ended
         indices = np.flatnonzero(self.is_running).tolist()

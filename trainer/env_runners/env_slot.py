@@ -52,10 +52,6 @@ class SlotTasks:
     def __init__(self, layer: Any, *, where: str) -> None:
         """Asks for the first task.
 
-        Args:
-            layer: the layer of the sub-env that has `set_task` and `get_task`.
-            where: which sub-env it is, for messages.
-
         Raises:
             TaskError: `get_task` raised.
         """
@@ -81,10 +77,6 @@ class SlotTasks:
     def put_back(self, tasks: tuple[TaskInForce, ...], step: int) -> None:
         """Lets these be the tasks in force; none at all leaves the task as it is.
 
-        Args:
-            tasks: as in `SlotPosition.tasks`.
-            step: env steps that the running episode has made.
-
         Raises:
             TaskError: `set_task` raised.
         """
@@ -104,9 +96,6 @@ class SlotTasks:
 
         The env may have changed it itself, in `step` or `reset`. That is noted, too, but does no
         harm: when the episode is played again it changes there by itself, and is left alone.
-
-        Args:
-            step: env steps that the running episode has made.
         """
         task = self._ask()
         if not same(task, self.now):
@@ -115,9 +104,7 @@ class SlotTasks:
     def set(self, task: Any, step: int) -> None:
         """Sets a task and notes it.
 
-        Args:
-            task: what the env gets a copy of.
-            step: env steps that the running episode has made.
+        The env gets a copy.
 
         Raises:
             TaskError: `set_task` raised.
@@ -291,11 +278,7 @@ class SlotEnvState:
     # ---- taking
 
     def take(self, *, is_of_episode: bool) -> bytes | None:
-        """The state now; None if it cannot be had.
-
-        Args:
-            is_of_episode: an episode runs.
-        """
+        """The state now; None if it cannot be had."""
         if self._state is None or not (is_of_episode or self.was_reset):
             return None
         self._latest, self._is_of_episode = self._state.take(), is_of_episode
@@ -661,9 +644,6 @@ class EnvSlot:
     def cut(self, lookback: int) -> SingleAgentEpisode | None:
         """Ends the running chunk and goes on with a successor.
 
-        Args:
-            lookback: steps that the successor keeps in front.
-
         Returns:
             the chunk; None if there is none or it has no step.
         """
@@ -844,11 +824,8 @@ def _no_episode(*_: Any) -> None:
 def blame_step(error: BaseException, answer: Any, slot: EnvSlot, *, name: str) -> None:
     """Raises what is behind an error that came up while the answer to a step was taken apart.
 
-    Args:
-        error: caught where it was raised or came through; not from deeper code, such as the env's.
-        answer: what `step` returned last.
-        slot: whose step it was.
-        name: of the env, for the message.
+    It is caught where it was raised or came through; it is not from deeper code, such as the env's.
+    `answer` is what `step` returned last.
 
     Raises:
         EnvContractError: the answer is not what it should be, with the error as cause.

@@ -126,13 +126,7 @@ class EndlessEpisodes:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins to watch.
-
-        Args:
-            spec: of the runner.
-            request: what it is to play.
-            clock: gives seconds.
-        """
+        """Begins to watch."""
         self._spec = spec
         self._clock = clock
         self._num_ended = 0
@@ -147,10 +141,6 @@ class EndlessEpisodes:
 
     def look(self, slots: Sequence[EnvSlot], *, num_ended: int) -> bool:
         """Logs a warning, once, when no episode has ended for too long.
-
-        Args:
-            slots: those that play.
-            num_ended: episodes that have ended so far.
 
         Returns:
             whether the request is to end as it is.
@@ -316,9 +306,8 @@ class EpisodePlayer(abc.ABC):
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots.
 
-        Args:
-            runner: whose envs, module and callbacks to play with; it is what callbacks see.
-            signals: shared with the main process, which sees there that the runner makes progress.
+        The signals are shared with the main process, which sees there that the runner makes
+        progress.
         """
         spec = runner.spec
         self.num_env_steps, self.resetting_s = 0, 0.0

@@ -151,10 +151,7 @@ class PolicyMapping:
     ) -> None:
         """Checks that the function gives the same answers in another process.
 
-        Args:
-            answers: those of the other process.
-            where: what that is called.
-            here: what this one is called.
+        The error calls the other process `where`, and this one `here`.
 
         Raises:
             ConfigError: it does not; names the first difference.

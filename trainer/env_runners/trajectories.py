@@ -387,10 +387,7 @@ class ModuleTrajectories:
     ) -> None:
         """Looks at the module's spaces.
 
-        Args:
-            module: which acted.
-            logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
-            postprocessing: what the algorithm adds; None for nothing.
+        `logp` is as for `trajectory_columns`; `postprocessing` is what the algorithm adds.
         """
         self._module = module
         self._logp = logp
@@ -455,9 +452,7 @@ class TrajectoryEvent:
     ) -> TrajectoryEvent | None:
         """None without a listener, or the runner plays for evaluation.
 
-        Args:
-            runner: whose chunks to show.
-            logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
+        `logp` is as for `trajectory_columns`.
         """
         emit = trajectory_emitter(runner)
         return None if emit is None else cls(runner, emit, logp)
@@ -477,9 +472,6 @@ class TrajectoryEvent:
 
     def fire(self, episode: SingleAgentEpisode) -> Rewrite | None:
         """Fires the event for the steps since the episode began or was cut.
-
-        Args:
-            episode: still running or just ended, with at least one step.
 
         Returns:
             what is to be written into the chunk.

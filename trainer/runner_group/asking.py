@@ -357,13 +357,7 @@ class UserCalls:
     """
 
     def __init__(self, records: RunnerRecords, asking: Asking, on_metrics: OnMetrics) -> None:
-        """Begins without a call.
-
-        Args:
-            records: of the runners.
-            asking: asks them.
-            on_metrics: called with what the functions logged.
-        """
+        """Begins without a call."""
         self.num_recorded = 0
         self._records = records
         self._asking = asking
@@ -478,11 +472,7 @@ class UserCalls:
     ) -> int:
         """Lets runners call a function, and waits for none of them; how many took the call.
 
-        Args:
-            func: see `EnvRunnerGroup.foreach_env_runner`.
-            indices: numbers of the runners.
-            kwargs: keyword arguments of the call.
-            keeps_answers: they will be fetched; else they are dropped.
+        Answers that are not kept (`keeps_answers`) are dropped.
         """
         asks = asks_for(func, kwargs, indices)
         for ask in asks.values() if self._records.is_remote else ():
@@ -668,10 +658,6 @@ class AsyncCalls:
     def ask(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
         """Makes calls in those runners that have none under way.
 
-        Args:
-            asks: the calls, by runner number.
-            keeps_answers: they will be fetched.
-
         Returns:
             how many were made.
         """
@@ -684,9 +670,6 @@ class AsyncCalls:
 
     def advance(self, timeout_s: float) -> bool:
         """Takes the answers that are there.
-
-        Args:
-            timeout_s: how long to wait if there is none.
 
         Returns:
             whether no call is under way any more.
@@ -767,9 +750,6 @@ class EnvTasks:
 
     def require(self, what_for: str) -> None:
         """Makes sure that the envs can be given tasks.
-
-        Args:
-            what_for: what needs them, for the message.
 
         Raises:
             TaskError: they cannot; says what they lack.

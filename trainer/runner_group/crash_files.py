@@ -177,11 +177,8 @@ class CrashFiles:
     ) -> str:
         """Keeps what a runner was asked when it failed.
 
-        Args:
-            place: the runner's, before anything about it was changed.
-            weights: what it acted with.
-            request: what it was asked; None if it failed while it was made or put back.
-            why: what happened.
+        The place is the runner's before anything about it was changed. Without a request, it failed
+        while it was made or put back.
 
         Returns:
             a sentence that says what can be done with it; empty if nothing was written. Whatever

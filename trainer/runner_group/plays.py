@@ -330,9 +330,6 @@ class TicketPlay:
     def advance(self, timeout_s: float = 0.0) -> bool:
         """Takes the answers that are there and hands out what is left to play.
 
-        Args:
-            timeout_s: how long to wait if there is none.
-
         Returns:
             whether it is over.
         """
@@ -370,9 +367,6 @@ class TicketPlay:
         """Takes over where runners stood after answers, when the places were put back to before.
 
         Those answers are there, whatever else is undone: these tickets are never played again.
-
-        Args:
-            since: how many had been answered then.
         """
         if self.is_abandoned:
             return

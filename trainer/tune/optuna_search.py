@@ -383,18 +383,17 @@ class OptunaSearch(Searcher):
 
     def describe(self) -> dict[str, Any]:
         """Its arguments."""
+        sampler = self._sampler
         return {
             "type": "OptunaSearch",
             "metric": self.metric,
             "mode": self.mode,
-            "sampler": "TPESampler" if self._sampler is None else _type_name(self._sampler),
+            "sampler": "TPESampler"
+            if sampler is None
+            else getattr(sampler, "__qualname__", type(sampler).__name__),
             "seed": self._seed,
             "points_to_evaluate": [repr(point) for point in self._points],
         }
-
-
-def _type_name(sampler: Any) -> str:
-    return getattr(sampler, "__qualname__", type(sampler).__name__)
 
 
 def _labels_of(domain: Choice) -> tuple[Any, ...]:

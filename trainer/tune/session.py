@@ -183,9 +183,7 @@ _OF_PROCESS: Final[list[Session]] = []
 def enter_session(session: Session, *, for_process: bool) -> None:
     """From now on, `report` in this thread goes to this session.
 
-    Args:
-        session: whose rows they are.
-        for_process: also in threads that have none of their own.
+    `for_process`: also in threads that have none of their own.
     """
     _SESSIONS.current = session
     if for_process:

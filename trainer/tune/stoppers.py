@@ -372,10 +372,7 @@ class StopCriteria:
     def stops_trial(self, trial_id: str, row: Row, *, is_past: bool = False) -> str | None:
         """Why the trial ends with this row; None: it goes on. Every criterion sees the row.
 
-        Args:
-            trial_id: of the trial.
-            row: its newest one.
-            is_past: other criteria decided on it; these have to know it all the same.
+        A past row was decided on by other criteria; these have to know it all the same.
 
         Raises:
             TuneError: a key of a dict is in none of the first rows.

@@ -500,9 +500,7 @@ def cpus_for_trials(engine: str | Engine) -> float:
 def engine_for_trials(engine: str | Engine, *, num_cpus: float) -> Engine | None:
     """Where trials run; None is on this machine.
 
-    Args:
-        engine: as in `TuneConfig`.
-        num_cpus: to reserve for each lane.
+    It reserves `num_cpus` for each lane.
 
     Raises:
         ImportError, EngineError: there is no such cluster.

@@ -535,8 +535,7 @@ class _Setup:
     def plan(self, num_samples: int) -> ExperimentPlan:
         """A plan with a searcher and a scheduler of its own.
 
-        Args:
-            num_samples: that the experiment was begun with.
+        `num_samples` are those that the experiment was begun with.
         """
         tuning, saving = self.tune_config, self.checkpoint_config
         given = tuning.scheduler
@@ -843,13 +842,7 @@ class _Restored:
     def amendment(
         self, controller: Controller, entries: list[Entry], setup: _Setup
     ) -> AmendEntry | None:
-        """What this restore changes; None if nothing.
-
-        Args:
-            controller: after the replay.
-            entries: that were replayed.
-            setup: what the experiment goes on with.
-        """
+        """What this restore changes; None if nothing."""
         wanted = None if self.tune_config is None else self.tune_config.num_samples
         more = None if wanted in (None, 1, controller.num_samples) else wanted
         errored = [t.number for t in controller.trials if t.status is TrialStatus.ERROR]
