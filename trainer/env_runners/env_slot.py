@@ -11,7 +11,6 @@ The ways back, by the state of the env or else by replay:
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from checkpoints.data_classes import dataclass
-from checkpoints.trees import same
+from checkpoints.trees import copied_if_possible, same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
@@ -122,7 +121,7 @@ class SlotTasks:
         if same(task, self._ask()):
             return
         try:
-            self._layer.set_task(_copied(task))
+            self._layer.set_task(copied_if_possible(task))
         except Exception as error:
             raise TaskError(
                 f"set_task({task!r:.80}) raised {type(error).__name__}: {error}, for "
@@ -132,24 +131,15 @@ class SlotTasks:
 
     def _ask(self) -> Any:
         try:
-            return _copied(self._layer.get_task())
+            # An env may change its task in place, which must show as a difference. What cannot be
+            # copied cannot be saved either, and that error names it.
+            return copied_if_possible(self._layer.get_task())
         except Exception as error:
             raise TaskError(
                 f"get_task() raised {type(error).__name__}: {error}, for {self._where}. An env "
                 "that can be given tasks has one from the start, and can tell it at any moment. "
                 "Give it a first task in __init__."
             ) from error
-
-
-def _copied(task: Any) -> Any:
-    """A copy, because an env may change its task in place, which must show as a difference.
-
-    What cannot be copied is taken as it is; it cannot be saved either, and that error names it.
-    """
-    try:
-        return copy.deepcopy(task)
-    except Exception:  # noqa: BLE001 - whatever the object's own copying raises
-        return task
 
 
 # ---- replay

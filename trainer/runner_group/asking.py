@@ -476,7 +476,9 @@ class UserCalls:
         """
         asks = asks_for(func, kwargs, indices)
         for ask in asks.values() if self._records.is_remote else ():
-            _require_that_it_travels(ask)
+            _require_that_it_travels(
+                ask.arguments, name="the arguments of a call", undone="No env runner was asked"
+            )
         self._advance(0.0)
         if not keeps_answers and self.under_way is not None and self.under_way.is_busy(asks):
             self._asking.finish()  # else the message that a runner had no time is lost
@@ -607,12 +609,12 @@ def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) ->
             )
 
 
-def _require_that_it_travels(ask: Ask) -> None:
-    """Refuses a call before it is made: one that fails ends all others that are under way."""
+def _require_that_it_travels(thing: Any, *, name: str, undone: str) -> None:
+    """Refuses what cannot be sent before it is: a failing call ends all others under way."""
     try:
-        pack_object(ask.arguments, name="the arguments of a call")
+        pack_object(thing, name=name)
     except PackingError as error:
-        raise SerializationError(f"No env runner was asked: {error}") from error
+        raise SerializationError(f"{undone}: {error}") from error
 
 
 # ---- calls under way
@@ -721,27 +723,22 @@ class EnvTasks:
             )
         self.require("set_task()")
         for task in tasks if self._records.is_remote else ():
-            try:
-                pack_object(task, name="the task")
-            except PackingError as error:
-                raise SerializationError(f"The task {task!r:.80} was not set: {error}") from error
+            undone = f"The task {task!r:.80} was not set"
+            _require_that_it_travels(task, name="the task", undone=undone)
         for place in self._records:
             first = place.spec.first_slot
             for index, task in enumerate(tasks[first : first + place.spec.num_envs]):
                 place.set_task(index, copy.deepcopy(task))
 
     def get(self) -> list[Any]:
-        """The tasks of all sub-envs, by env slot; None where there is none.
-
-        As of the last answer of their runner, and what was set since.
-        """
+        """See `EnvRunnerGroup.get_tasks`."""
         return [
             position.tasks[-1].task if position.tasks else None
             for position in self._records.positions()
         ]
 
     def positions(self) -> list[State]:
-        """The tasks as slots of a state without running episodes; empty if there are none."""
+        """See `EnvRunnerGroup.get_task_positions`."""
         return [
             SlotPosition(tasks=position.task_now).to_state()
             for position in self._records.positions()
@@ -749,11 +746,7 @@ class EnvTasks:
         ]
 
     def require(self, what_for: str) -> None:
-        """Makes sure that the envs can be given tasks.
-
-        Raises:
-            TaskError: they cannot; says what they lack.
-        """
+        """See `EnvRunnerGroup.require_tasks`."""
         for place in self._records:
             if place.why_no_tasks:
                 raise TaskError(
@@ -764,11 +757,7 @@ class EnvTasks:
                 )
 
     def check_can_be_saved(self) -> None:
-        """Makes sure that all tasks are plain data.
-
-        Raises:
-            StateError: one is not; names the env and the task.
-        """
+        """See `EnvRunnerGroup.check_tasks_can_be_saved`."""
         for place in self._records:
             for index, position in enumerate(place.positions):
                 where = f"sub-env {index} of {place.spec.title}"
