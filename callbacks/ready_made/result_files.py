@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from callbacks.optional_import import optional_module
+from checkpoints.arguments import plain_scalar
 from checkpoints.code import moved_path
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, replacing
@@ -641,10 +642,7 @@ class TensorBoardResults:
         Raises:
             OSError: The directory cannot be written.
         """
-        plain = {
-            str(name): value.item() if isinstance(value, np.generic) else value
-            for name, value in parameters.items()
-        }
+        plain = {str(name): plain_scalar(value) for name, value in parameters.items()}
         shown = {
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in plain.items()

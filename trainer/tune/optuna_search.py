@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.optional_import import optional_module
-from checkpoints.arguments import shown
+from checkpoints.arguments import plain_scalar, shown
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.rows import Row, number_at
@@ -319,7 +319,7 @@ class OptunaSearch(Searcher):
                 index = domain.index(value)
                 labels[path] = _labels_of(domain)[index or 0]
             else:
-                labels[path] = value.item() if isinstance(value, np.generic) else value
+                labels[path] = plain_scalar(value)
         return labels
 
     def _add_known_points(self, rewards: Sequence[Any]) -> None:
