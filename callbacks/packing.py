@@ -338,11 +338,8 @@ def pack_object(
 ) -> bytes:
     """Any object as bytes that `unpack_object` reads in another process.
 
-    Args:
-        thing: What to pack.
-        name: What the user calls it, such as `config.env_config`; errors start from it.
-        buffer_callback: Called with each large buffer; False keeps it out of the bytes, and it is
-            sent beside them (PEP 574). None packs all of them.
+    Errors start from `name`, what the user calls it. `buffer_callback` is called with each large
+    buffer; False keeps it out of the bytes, and it is sent beside them (PEP 574).
 
     Raises:
         PackingError: A part cannot travel; the message and `path` name it.

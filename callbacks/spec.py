@@ -59,10 +59,6 @@ class SignatureProblem(Exception):  # noqa: N818  it only carries text to a Call
 def demand_of(callback: Callable[..., object], event: str) -> Demand:
     """What `callback` takes of `event`.
 
-    Args:
-        callback: A function, lambda, partial, bound method, callable object or builtin.
-        event: The name of an event.
-
     Raises:
         SignatureProblem: It needs something that the event does not have.
     """

@@ -440,11 +440,9 @@ def _complete_among(
 ) -> tuple[list[FoundCheckpoint], list[str]]:
     """Return the complete checkpoints among the directories, and what is wrong with others.
 
-    Args:
-        parent: where they are.
-        present: name → inode.
-        known: by name and inode, those that were complete at an earlier look; gets new ones. What
-            is complete does not change any more, so each is read once however often it is looked.
+    Present are inodes by name. `known` has, by name and inode, those that were complete at an
+    earlier look, and gets new ones: what is complete does not change any more, so each is read
+    once.
     """
     found: list[FoundCheckpoint] = []
     problems: list[str] = []

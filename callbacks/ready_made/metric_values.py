@@ -50,9 +50,7 @@ _EVALUATION: Final = "evaluation/"
 def value_at(result: Mapping[str, Any], path: str) -> Any:
     """What a slash path leads to; None if it leads nowhere.
 
-    Args:
-        result: a result of `train()`, which also knows old keys, or a nested dict of any kind.
-        path: such as "env_runners/episode_return_mean".
+    A result of `train()` also knows old keys.
     """
     if path in result:
         return result[path]
@@ -300,10 +298,7 @@ NUM_LOST_ROWS: Final = "num_lost_rows_lifetime"
 def count_fault(result: Mapping[str, Any], name: str, number: int) -> None:
     """Adds to a count of a result; one whose section a callback replaced is left alone.
 
-    Args:
-        result: what `train()` is about to return; changed in place.
-        name: which count.
-        number: how many more; 0 sees to it that the count is there.
+    The result is changed in place; 0 sees to it that the count is there.
     """
     section = result.get("fault_tolerance")
     if isinstance(section, dict):

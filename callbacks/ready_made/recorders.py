@@ -75,11 +75,9 @@ class RecordingFiles:
     ) -> None:
         """Writes one file and deletes what is too many; counts both outcomes as metrics.
 
-        Args:
-            name: of the file; characters that file names do not take are escaped.
-            write: writes to the path it is given, a temporary one.
-            metrics_logger: where `<recorder>/num_written` and `<recorder>/num_failed` are counted.
-            harmless: what `write` may raise without stopping training.
+        Characters that file names do not take are escaped. `write` is given a temporary path; what
+        it raises of `harmless` does not stop training. Counted are `<recorder>/num_written` and
+        `<recorder>/num_failed`.
         """
         name = quote(name, safe=" ")
         temporary = self.directory / f".{name}.part"

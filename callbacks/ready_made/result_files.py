@@ -136,8 +136,7 @@ class LineFile:
     def look(self, *, to_write: int | None = None) -> int:
         """The last iteration in the file, 0 if it has none; damage is repaired first.
 
-        Args:
-            to_write: The iteration whose row is about to be written.
+        `to_write` is the iteration whose row is about to be written.
 
         Raises:
             RuntimeError: Another process wrote this and later iterations since the last write:
@@ -191,11 +190,9 @@ class LineFile:
     ) -> None:
         """Keeps the rows of earlier iterations, in a file that replaces the old one at once.
 
-        Args:
-            before: Rows of this iteration and later ones are dropped.
-            change: Called with each line that is kept and whether it is the header; gives the line
-                to write.
-            then: The (iteration, line) to write behind them.
+        Rows of the iteration `before` and later ones are dropped. `change` gives the line to write
+        for one that is kept, from it and whether it is the header. `then` is the (iteration, line)
+        to write behind them.
         """
         self._last_iteration = None
         temporary = self.path.with_name(f"{self.path.name}.tmp")

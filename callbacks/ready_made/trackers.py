@@ -221,10 +221,8 @@ class ServiceSender:
     ) -> None:
         """Hands over a row.
 
-        Args:
-            row: as `ResultSink` gets it.
-            facts: of the run, for `TrackerService.open_run`; read with the first row.
-            earlier: all rows of the run that are kept; read with the first row.
+        `earlier` are all rows of the run that are kept; they and the facts are read with the first
+        row.
         """
         run = self._run
         if run is None:

@@ -679,10 +679,8 @@ class ActionSource:
     def begin_episode(self, slot: EnvSlot, stream: int, *, played: int = 0) -> None:
         """Tells the strategy of an episode that begins, or goes on after a repair.
 
-        Args:
-            slot: which has its noise at the beginning of the episode.
-            stream: first half of the episode's position.
-            played: steps of it that were made already.
+        The slot has its noise at the beginning of the episode; `played` steps of it were made
+        already.
         """
         if self.exploring is None:
             return

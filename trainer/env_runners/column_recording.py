@@ -258,9 +258,7 @@ class ColumnRecording:
     def tail(self, lookback: int, *, but: Collection[str]) -> Fragment:
         """The last rows and what the sub-envs show now, in memory of their own.
 
-        Args:
-            lookback: how many rows, as far as there are any.
-            but: outputs that are left out.
+        As many rows as there are, at most `lookback`; outputs of `but` are left out.
         """
         return self.fragment.tail(self.row, min(lookback, self.row), but=but)
 

@@ -188,9 +188,8 @@ class Replay:
     def from_state(self, position: SlotPosition, num_steps: int) -> Any:
         """Plays the rest of the episode of a position; the env stands in it already.
 
-        Args:
-            position: the actions are those of the rest, the tasks those of the whole episode.
-            num_steps: env steps that the episode had made when the env stood there.
+        The actions of the position are those of the rest, its tasks those of the whole episode; the
+        env stands behind `num_steps` env steps.
 
         Returns:
             its newest observation; None if the episode ended too early, or nothing was played.
@@ -365,10 +364,7 @@ class SlotEnvState:
     ) -> bool:
         """Brings a new env to where the running episode stands; whether it stands there.
 
-        Args:
-            replay: plays in the new env.
-            position: of the episode, with all of its actions.
-            since: actions since the latest state was taken, if that was in this episode.
+        `since` are actions since the latest state was taken, if that was in this episode.
         """
         if self._latest is not None and not self._is_of_episode:
             self._bring_back(self._latest)
@@ -646,9 +642,7 @@ class EnvSlot:
     def remember(self, chunk: SingleAgentEpisode, *, keep_chunk: bool) -> None:
         """Keeps what a replay needs of a chunk that was cut, and the chunk itself if wanted.
 
-        Args:
-            chunk: as it will be handed out.
-            keep_chunk: `on_episode_end` will want to see it.
+        `keep_chunk`: `on_episode_end` will want to see it.
         """
         self.remember_actions(self._played_in(chunk))
         self._actions_apart = []

@@ -126,7 +126,6 @@ class EndlessEpisodes:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins to watch."""
         self._spec = spec
         self._clock = clock
         self._num_ended = 0
@@ -689,10 +688,7 @@ def chunks_until_told(
 ) -> Iterator[SampleRequest]:
     """The chunks of a request; at least one.
 
-    Args:
-        request: has `steps_per_chunk` and an assignment for every sub-env.
-        num_envs: sub-envs of the runner.
-        signals: where the end is told; None is told already.
+    Without signals, the end is told already.
 
     Yields:
         requests with env steps, which the same episodes run through.

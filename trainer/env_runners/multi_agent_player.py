@@ -113,7 +113,6 @@ class Seats:
     """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
-        """All seats are empty."""
         self.sources = sources
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
@@ -552,7 +551,6 @@ class MultiAgentPlayer(EpisodePlayer):
     _trajectories: JointTrajectories | None
 
     def __init__(self, runner: Any, *, mapping: PolicyMapping, signals: Any) -> None:
-        """Prepares the slots."""
         self._agents: EnvAgents = runner.agents
         self._mapping = mapping
         self._fitting: set[tuple[AgentId, ModuleId]] = set()

@@ -74,12 +74,7 @@ class PolicyMapping:
     ) -> None:
         """Takes what `multi_agent(policy_mapping_fn=…)` was given.
 
-        Args:
-            given: {agent: module id}, a function, or None for the only module.
-            module_ids: all modules.
-            agents: all possible agents, canonical order.
-            root_seed: the seed of the run.
-            role: TRAINING or EVALUATION.
+        Given are {agent: module id}, a function, or None for the only module.
 
         Raises:
             ConfigError: there are several modules and no mapping, or a dict lacks an agent.

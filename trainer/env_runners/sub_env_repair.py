@@ -275,10 +275,7 @@ class SubEnvRepair:
     ) -> bool:
         """Makes an attempt to put a slot back, and others with a new env while its env raises.
 
-        Args:
-            slot: which one.
-            position: where it is to go.
-            attempt: does it; is given what to call after every step.
+        The attempt is given what to call after every step.
 
         Returns:
             what the attempt gives; False if it raises at the same place each time: the episode is

@@ -62,14 +62,9 @@ def add_output(
 ) -> None:
     """Adds an extra output that follows from another one and the actions, look-back included.
 
-    Episodes that have the output already, or lack its source, are left alone.
-
-    Args:
-        episodes: after `to_numpy()` or before.
-        name: of the new output.
-        source: of the output it is computed from.
-        compute: called once with the sources and the actions of all steps, [T, …] each; its T rows
-            must not depend on each other.
+    Episodes that have the output already, or lack its source, are left alone. `compute` is called
+    once with the sources and the actions of all steps, [T, …] each; its T rows must not depend on
+    each other.
     """
     chosen = [
         episode

@@ -180,10 +180,7 @@ class Fragment:
     def tail(self, stop: int, length: int, *, but: Collection[str] = ()) -> Fragment:
         """The last rows before a row and the observations at it, in memory of their own.
 
-        Args:
-            stop: the row.
-            length: how many rows, at most `stop`.
-            but: outputs that are left out.
+        At most `stop` rows; outputs of `but` are left out.
         """
         rows = slice(stop - length, stop)
         tail = object.__new__(Fragment)

@@ -94,12 +94,8 @@ class Asking:
     ) -> None:
         """Prepares workers for remote runners; rounds start them.
 
-        Args:
-            records: of the runners.
-            policy: what to do about failures.
-            crash_files: where requests that failed are kept.
-            on_recreated: called after a request with the numbers of the runners that were replaced.
-            engine: where remote runners live; None is for processes of this machine.
+        `on_recreated` is called after a request with the numbers of the runners that were replaced.
+        Without an engine, runners are processes of this machine.
         """
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
@@ -357,7 +353,6 @@ class UserCalls:
     """
 
     def __init__(self, records: RunnerRecords, asking: Asking, on_metrics: OnMetrics) -> None:
-        """Begins without a call."""
         self.num_recorded = 0
         self._records = records
         self._asking = asking
@@ -394,12 +389,8 @@ class UserCalls:
     ) -> list[Any]:
         """Calls a function in some runners and waits for all answers.
 
-        Args:
-            func: see `EnvRunnerGroup.foreach_env_runner`.
-            indices: numbers of the runners.
-            kwargs: keyword arguments of the call.
-            doing: what the runners do, for messages.
-            timeout_s: how long a runner may go without an env step; None is for ever.
+        A runner may go for `timeout_s` without an env step; None is for ever. `doing` says what the
+        runners do, for messages.
         """
         result = self._asking.run(asks_for(func, kwargs, indices, stall_limit_s=timeout_s))
         self.commit(result.answers)
@@ -634,11 +625,8 @@ class AsyncCalls:
     ) -> None:
         """Begins without a call.
 
-        Args:
-            round_: the round in which they are made.
-            on_answers: told the answers.
-            on_over: told what came out of the round, once all answers are in, and whose last
-                answer will be fetched.
+        `on_over` is told what came out of the round, once all answers are in, and whose last answer
+        will be fetched.
         """
         self._round = round_
         self._on_answers = on_answers

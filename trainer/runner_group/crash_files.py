@@ -159,9 +159,8 @@ class CrashFiles:
     ) -> None:
         """Writes nothing yet.
 
-        Args:
-            directory: where to; None writes nothing at all.
-            about: plain data that says which algorithm and config it is.
+        Without a directory, it never writes. `about` is plain data that says which algorithm and
+        config it is.
         """
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._about = dict(about or {})

@@ -164,8 +164,7 @@ class Round(abc.ABC):
     def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries the round through.
 
-        Args:
-            asks: what to ask whom, by runner number; None only sees to it that the runner is there.
+        An ask of None only sees to it that the runner is there.
 
         Raises:
             Exception: what the user's code raised in a runner that may not be repaired, with the
