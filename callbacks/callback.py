@@ -52,11 +52,6 @@ class NotPlainError(TypeError):
 def plain_copy(value: Any, *, path: str = "", depth: int = 0) -> Any:
     """A copy of plain data that shares nothing changeable with the original.
 
-    Args:
-        value: What to copy.
-        path: How the value is reached, for the message of the error.
-        depth: How many containers it is inside of.
-
     Raises:
         NotPlainError: A part is not plain data, or the data contains itself.
     """
@@ -110,10 +105,6 @@ def restore_attributes(instance: object, state: dict[str, Any]) -> None:
 
     Attributes the state does not name stay: a class that learnt a new attribute since the state was
     saved keeps what its `__init__` gave it.
-
-    Args:
-        instance: The callback object.
-        state: What `plain_attributes` gave for an object of the same class.
     """
     for name, value in state.items():
         setattr(instance, name, plain_copy(value, path=name))

@@ -28,6 +28,7 @@ from callbacks.spec import (
     CallbackSpec,
     Listener,
     dotted_name,
+    is_inherited,
     listener_for,
     name_of,
     new_object,
@@ -344,13 +345,7 @@ class CallbackChain:
             emit(**arguments)
 
     def blame(self, event: str, arguments: Mapping[str, Any], error: Exception) -> CallbackError:
-        """The error for what the listeners of an event did together, such as a batch they spoilt.
-
-        Args:
-            event: The event they heard.
-            arguments: What it was fired with.
-            error: What is wrong.
-        """
+        """The error for what the listeners of an event did together, such as spoiling a batch."""
         where = _place(self._where, arguments)
         return CallbackError(", ".join(self._names[event]), event, where=where, original=error)
 
@@ -392,9 +387,6 @@ class CallbackChain:
         The k-th state of a class goes to the k-th object of that class. States without an object,
         and objects without a state, are named in one warning.
 
-        Args:
-            state: The answer of `get_state()`, of this or of another process.
-
         Raises:
             CallbackError: The `set_state` of a callback raised.
         """
@@ -426,9 +418,9 @@ class CallbackChain:
         found: list[tuple[Listener, str]] = []
         for instance in self.objects:
             method = getattr(instance, event, None)
-            if method is None or _is_inherited(method, event, RLlibCallback):
+            if method is None or is_inherited(method, event):
                 continue
-            if isinstance(instance, CallbackGroup) and _is_inherited(method, event, CallbackGroup):
+            if isinstance(instance, CallbackGroup) and is_inherited(method, event, CallbackGroup):
                 found += instance.chain.named_listeners(event)
             else:
                 name = f"{name_of(type(instance))}.{event}"
@@ -524,10 +516,6 @@ class CallbackGroup(RLlibCallback):
     def set_state(self, state: dict[str, Any]) -> None:
         """Give the members their states back."""
         self.chain.set_state(state)
-
-
-def _is_inherited(method: Any, event: str, owner: type) -> bool:
-    return getattr(method, "__func__", method) is getattr(owner, event)
 
 
 def _place(where: str, arguments: Mapping[str, Any]) -> str:

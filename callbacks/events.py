@@ -85,12 +85,7 @@ def event(
     type checkers it takes anything, too: so an override may be annotated with RLlib's classes, name
     only what it needs, and leave `**kwargs` out. It may call
     `super().on_episode_end(episode=episode, **kwargs)` with the arguments it happens to have, under
-    their old names too.
-
-    Args:
-        scope: see `Event`.
-        fired: likewise.
-        not_fired: likewise.
+    their old names too. For the arguments see `Event`.
     """
 
     def declare(method: Callable[..., None]) -> Callable[..., None]:

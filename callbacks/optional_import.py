@@ -13,10 +13,7 @@ from types import ModuleType
 def optional_module(name: str, *, user: str, extra: str) -> ModuleType:
     """An optional package, imported now.
 
-    Args:
-        name: its import name.
-        user: who needs it, for the error text, such as `VideoRecorder`.
-        extra: the extra of this distribution that installs it.
+    Errors name who needs it, and the extra of this distribution that installs it.
 
     Raises:
         ImportError: it is not installed, or cannot be imported; says how to install it.

@@ -85,13 +85,7 @@ class _Part:
 def find_culprit(
     thing: object, name: str, *, cannot_pack: Callable[[object], Exception | None]
 ) -> Culprit:
-    """The innermost part of `thing` that cannot be packed.
-
-    Args:
-        thing: An object that cannot be packed.
-        name: What the user calls it.
-        cannot_pack: Why an object cannot be packed, or None if it can.
-    """
+    """The innermost part of `thing` that cannot be packed."""
     trail = [_Part(thing, name)]
     seen = {id(thing)}
     while len(trail) < _MAX_STEPS:
@@ -344,11 +338,8 @@ def pack_object(
 ) -> bytes:
     """Any object as bytes that `unpack_object` reads in another process.
 
-    Args:
-        thing: What to pack.
-        name: What the user calls it, such as `config.env_config`; errors start from it.
-        buffer_callback: Called with each large buffer; False keeps it out of the bytes, and it is
-            sent beside them (PEP 574). None packs all of them.
+    Errors start from `name`, what the user calls it. `buffer_callback` is called with each large
+    buffer; False keeps it out of the bytes, and it is sent beside them (PEP 574).
 
     Raises:
         PackingError: A part cannot travel; the message and `path` name it.
@@ -367,10 +358,6 @@ def pack_object(
 
 def unpack_object(data: bytes, *, name: str) -> Any:
     """The object that `pack_object` packed.
-
-    Args:
-        data: The bytes.
-        name: What the user calls it, for errors.
 
     Raises:
         PackingError: The bytes cannot be read here, for example because a module is missing.

@@ -59,10 +59,6 @@ class SignatureProblem(Exception):  # noqa: N818  it only carries text to a Call
 def demand_of(callback: Callable[..., object], event: str) -> Demand:
     """What `callback` takes of `event`.
 
-    Args:
-        callback: A function, lambda, partial, bound method, callable object or builtin.
-        event: The name of an event.
-
     Raises:
         SignatureProblem: It needs something that the event does not have.
     """
@@ -281,7 +277,7 @@ def object_problems(instance: Any, where: str) -> list[str]:
     problems = _unknown_methods(cls, where)
     for event in EVENTS:
         method = getattr(instance, event, None)
-        if method is None or _is_inherited_no_op(method, event):
+        if method is None or is_inherited(method, event):
             continue
         place = f"{where}: {name_of(cls)}.{event}"
         is_bound = getattr(method, "__self__", None) is instance
@@ -342,7 +338,7 @@ def _problems_of_class(cls: type, where: str) -> list[str]:
 def _problems_of_class_method(cls: type, event: str, where: str) -> list[str]:
     found = inspect.getattr_static(cls, event)
     # None switches an inherited method off, as Python's own `__hash__ = None` does.
-    if found is None or _is_inherited_no_op(getattr(cls, event), event):
+    if found is None or is_inherited(getattr(cls, event), event):
         return []
     if problems := _problems_of_self(found, event, where):
         return problems
@@ -353,10 +349,7 @@ def _problems_of_class_method(cls: type, event: str, where: str) -> list[str]:
 def _problems_of_self(found: Any, event: str, where: str) -> list[str]:
     """A method written without `self`: its first argument would be the object itself.
 
-    Args:
-        found: What the class holds under the name of the event.
-        event: The event.
-        where: What the method is called.
+    `found` is what the class holds under the name of the event.
     """
     if not isinstance(found, types.FunctionType):
         return []
@@ -425,8 +418,9 @@ def _meant_event(name: str) -> str | None:
     return spelt if is_near else None
 
 
-def _is_inherited_no_op(method: Any, event: str) -> bool:
-    return getattr(method, "__func__", method) is getattr(RLlibCallback, event)
+def is_inherited(method: Any, event: str, owner: type = RLlibCallback) -> bool:
+    """Whether the method of an event is that of a class; of `RLlibCallback` it does nothing."""
+    return getattr(method, "__func__", method) is getattr(owner, event)
 
 
 def _bound_method(cls: type, event: str) -> Any:
@@ -470,6 +464,8 @@ def _listed_names(names: Sequence[str]) -> str:
 
 Function = Callable[..., object]
 
+_LISTS = (list, tuple, deque)
+
 
 class CallbackSpec:
     """Which callback objects and functions listen to which events; cannot be changed.
@@ -502,11 +498,13 @@ class CallbackSpec:
             raise argument_error(
                 "CallbackSpec()", "functions", functions, "None or a dict by event"
             )
-        listed = _listed(classes)
+        listed, is_list = _listed(classes), isinstance(classes, _LISTS)
         by_event = {event: _listed(given) for event, given in (functions or {}).items()}
         problems = []
         for index, entry in enumerate(listed):
-            problems += class_problems(entry, f"callbacks_class{_position(index, classes)}")
+            problems += class_problems(
+                entry, f"callbacks_class[{index}]" if is_list else "callbacks_class"
+            )
         for event, given in by_event.items():
             problems += function_problems(event, given)
         if problems:
@@ -547,14 +545,7 @@ def _listed(given: Any) -> tuple[Any, ...]:
     """None, one thing or a list of things, as a tuple."""
     if given is None:
         return ()
-    if isinstance(given, (list, tuple, deque)):
-        return tuple(given)
-    return (given,)
-
-
-def _position(index: int, given: Any) -> str:
-    """`[2]` where the user wrote a list, nothing where they wrote one thing."""
-    return f"[{index}]" if isinstance(given, (list, tuple, deque)) else ""
+    return tuple(given) if isinstance(given, _LISTS) else (given,)
 
 
 # ---- making
@@ -564,10 +555,6 @@ def new_object(entry: Any, where: str) -> Any:
     """The callback object for one entry of a spec.
 
     A class or factory is called, a pattern is copied.
-
-    Args:
-        entry: One entry of `CallbackSpec.classes`.
-        where: Which process this is, for errors.
 
     Raises:
         CallbackConfigError: A factory returned no callback object, or a pattern cannot be copied.

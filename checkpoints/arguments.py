@@ -268,8 +268,7 @@ def require_keys(where: str, name: str, value: Any, keys: tuple[str, ...]) -> No
 def takes(**checks: Check) -> Callable[[_Function], _Function]:
     """Checks arguments of a function or method before it runs.
 
-    Args:
-        checks: by the names of its parameters; those that are left out of a call are not looked at.
+    Parameters that are left out of a call are not looked at.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -428,12 +427,7 @@ def _checks_of_annotations(function: Callable[..., Any]) -> dict[str, Check]:
 
 
 def parameter_check(parameter: inspect.Parameter, function: Callable[..., Any]) -> Check | None:
-    """What a parameter accepts by its annotation; None if that is everything.
-
-    Args:
-        parameter: of the function.
-        function: in whose module the annotation was written.
-    """
+    """What a parameter accepts by its annotation; None if that is everything."""
     if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
         return None
     check, default = check_of(_resolved(parameter.annotation, function)), parameter.default

@@ -319,8 +319,7 @@ class Checkpointable:
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         """Return everything that is to be saved, as bytes; large arrays show their own memory.
 
-        Args:
-            state: what to save; None is the present one.
+        Without a given state, the present one.
         """
         check_tree(self, Checkpointable)
         present = live_state(self.get_state)
@@ -418,11 +417,7 @@ class Checkpointable:
         """Do what has to follow a checkpoint that is complete. To be overridden."""
 
     def _notice_end_of_save(self, *, wait: bool) -> None:
-        """Tell those concerned how the save in the background ended, if there is one.
-
-        Args:
-            wait: whether to wait for its end.
-        """
+        """Tell those concerned how the save in the background ended, if there is one."""
         save = self._save_under_way
         if save is None or not (wait or save.is_over):
             return
@@ -618,11 +613,6 @@ class Checkpointable:
         """Raise unless the checkpoint holds exactly the components of this object.
 
         To be extended by classes with components that may be missing.
-
-        Args:
-            expected: paths of the components that this object has.
-            found: paths of the components in the checkpoint.
-            path: the checkpoint, for messages.
         """
         missing = [name for name in expected if name not in found]
         unknown = [name for name in found if name not in expected]

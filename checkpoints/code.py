@@ -97,12 +97,7 @@ _MOVE: Final[ContextVar[_Move | None]] = ContextVar("_MOVE", default=None)
 
 @contextlib.contextmanager
 def paths_following(saved_at: object, path: PathLike) -> Iterator[None]:
-    """Lets `moved_path` take paths to where a checkpoint is now.
-
-    Args:
-        saved_at: what its manifest says; None or anything else than a text moves nothing.
-        path: where it is now.
-    """
+    """Lets `moved_path` take paths to where a checkpoint is now."""
     target = resolve_path(path)
     is_known = isinstance(saved_at, str) and Path(saved_at).is_absolute()
     move = _Move(Path(str(saved_at)), target) if is_known else None

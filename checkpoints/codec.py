@@ -636,9 +636,7 @@ def _build_text(payload: bytes) -> str:
 def encode(value: Any, *, name: str = "state") -> bytes:
     """Return the bytes of a plain-data value.
 
-    Args:
-        value: plain data, as the module describes it.
-        name: what error messages call the value.
+    Error messages call the value `name`.
 
     Raises:
         StateError: if something in it is not plain data; the message names the place.

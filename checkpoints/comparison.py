@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import checked_arguments, plain_scalar
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
@@ -217,7 +217,7 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} of {len(value)}"
     if isinstance(value, int) and value.bit_length() > _MAX_PRINTED_BITS:
         return f"int of {value.bit_length():,} bits"
-    text = repr(value.item() if isinstance(value, np.generic) else value)
+    text = repr(plain_scalar(value))
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
 

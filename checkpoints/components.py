@@ -369,11 +369,6 @@ _METHODS: Final = ("get_state", "set_state")
 def check_tree(owner: HasState, base: type, path: str = "") -> None:
     """Raise unless an object and its parts can give and take states.
 
-    Args:
-        owner: the object that is to be saved.
-        base: the class whose inherited methods only gather and hand out the states of parts.
-        path: of the object among the parts of the one that is saved.
-
     Raises:
         StateError: names the class and what is wrong with it.
     """

@@ -54,6 +54,7 @@ from checkpoints.errors import (
 )
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
 from checkpoints.listing import (
+    MAX_MANIFEST_BYTES,
     DirectoryLock,
     FoundCheckpoint,
     Leftover,
@@ -75,7 +76,6 @@ from checkpoints.reader import verify
 # ---- directory
 
 _LOGGER: Final = logging.getLogger(__name__)
-_MAX_MANIFEST_BYTES: Final = 64 * 2**20
 _MAX_TRIES: Final = 100
 _IS_TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY})
 
@@ -337,7 +337,7 @@ def _check_target(target: Path) -> None:
 
 def _holds_our_manifest(target: Path) -> bool:
     try:
-        data = read_regular_file(target / MANIFEST_FILE, max_bytes=_MAX_MANIFEST_BYTES)
+        data = read_regular_file(target / MANIFEST_FILE, max_bytes=MAX_MANIFEST_BYTES)
     except CheckpointCorruptError:
         return False
     return names_our_format(data)

@@ -109,13 +109,7 @@ def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[
 
 
 def numbered_beside(path: Path, ending: str, *, first: int = 1) -> Path:
-    """Return the first of `<path><ending>1`, `<path><ending>2` and so on that does not exist.
-
-    Args:
-        path: a file or directory.
-        ending: what stands between its name and the number.
-        first: the number to begin with.
-    """
+    """Return the first of `<path><ending>1`, `<path><ending>2` and so on that does not exist."""
     paths = (path.with_name(f"{path.name}{ending}{n}") for n in itertools.count(first))
     return next(found for found in paths if not os.path.lexists(found))
 

@@ -23,7 +23,7 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from checkpoints.arguments import checked_arguments
 from checkpoints.data_classes import dataclass
@@ -188,11 +188,10 @@ def parse_leftover(path: Path) -> Leftover | None:
     match = _NAME.fullmatch(path.name)
     if match is None:
         return None
-    role = match["role"]
     return Leftover(
         path=path,
         target=path.with_name(match["target"]),
-        role="new" if role == "new" else "old" if role == "old" else "del",
+        role=cast(Role, match["role"]),
         host=match["host"],
         pid=int(match["pid"]),
     )
@@ -223,7 +222,7 @@ def _is_alive(pid: int) -> bool:
 # it is looked again.
 
 _LOGGER: Final = logging.getLogger(__name__)
-_MAX_MANIFEST_BYTES: Final = 64 * 2**20
+MAX_MANIFEST_BYTES: Final = 64 * 2**20
 _MAX_LOOKS: Final = 20
 
 PathLike = str | os.PathLike[str]
@@ -320,7 +319,7 @@ def load_manifest(directory: Path) -> Manifest:
         CheckpointVersionError: if it has a newer format.
     """
     file = directory / MANIFEST_FILE
-    data = read_regular_file(file, max_bytes=_MAX_MANIFEST_BYTES)
+    data = read_regular_file(file, max_bytes=MAX_MANIFEST_BYTES)
     return parse_manifest(data, source=str(file))
 
 
@@ -350,7 +349,10 @@ def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
             break
     for problem in problems:
         _LOGGER.warning("Left out of the list of checkpoints: %s", problem)
-    return sorted(found, key=_age)
+    return sorted(
+        found,
+        key=lambda one: (one.manifest.training_iteration, one.manifest.created_at, one.path.name),
+    )
 
 
 @checked_arguments
@@ -438,11 +440,9 @@ def _complete_among(
 ) -> tuple[list[FoundCheckpoint], list[str]]:
     """Return the complete checkpoints among the directories, and what is wrong with others.
 
-    Args:
-        parent: where they are.
-        present: name → inode.
-        known: by name and inode, those that were complete at an earlier look; gets new ones. What
-            is complete does not change any more, so each is read once however often it is looked.
+    Present are inodes by name. `known` has, by name and inode, those that were complete at an
+    earlier look, and gets new ones: what is complete does not change any more, so each is read
+    once.
     """
     found: list[FoundCheckpoint] = []
     problems: list[str] = []
@@ -464,10 +464,6 @@ def _complete_among(
         if rescued is not None:
             found.append(rescued)
     return found, problems
-
-
-def _age(found: FoundCheckpoint) -> tuple[int, str, str]:
-    return (found.manifest.training_iteration, found.manifest.created_at, found.path.name)
 
 
 def _directories_in(parent: Path) -> dict[str, int]:

@@ -69,12 +69,6 @@ def newest_version(migrations: Sequence[Migration]) -> int:
 def migrated(data: Any, migrations: Sequence[Migration], *, version: int, source: str) -> Any:
     """Return data of some version as data of the newest one.
 
-    Args:
-        data: plain data that belongs to the caller.
-        migrations: all there are, oldest first.
-        version: of the data, from 1 to the newest.
-        source: how error messages call the data.
-
     Raises:
         CheckpointVersionError: if a migration fails, or returns None; names it.
     """
@@ -95,10 +89,6 @@ def migrated(data: Any, migrations: Sequence[Migration], *, version: int, source
 
 def checked_migrations(migrations: Any, *, where: str) -> StateMigrations:
     """Return the migrations of an object, if each component has a list or tuple of functions.
-
-    Args:
-        migrations: what a class has as `state_migrations`.
-        where: how error messages call it.
 
     Raises:
         StateError: says what they are instead.
@@ -144,10 +134,6 @@ class ComponentMigrations:
 
     def refuse_newer(self, versions: Iterable[tuple[str, int]], *, source: str) -> None:
         """Raise if a component is newer than this program knows; before its payload is read.
-
-        Args:
-            versions: (component, its state version).
-            source: how the message calls the checkpoint; says who wrote it, too.
 
         Raises:
             CheckpointVersionError: lists all that are too new.
@@ -344,10 +330,6 @@ def _plain(value: Any, path: str) -> Any:
 
 def parse_manifest(data: bytes, *, source: str) -> Manifest:
     """Return the manifest of a file's content.
-
-    Args:
-        data: what `manifest.json` holds.
-        source: how error messages call the file.
 
     Raises:
         CheckpointNotFoundError: if it is the file of another program.

@@ -51,12 +51,7 @@ def did_you_mean(
 ) -> str:
     """Return the question for what was meant, or an empty string when nothing looks similar.
 
-    Args:
-        name: what was written.
-        known: what could have been meant.
-        form: the question, with `{}` where the names go, each as `repr` shows it.
-        most: how many names at the most.
-        similarity: how similar a name has to be: 0 anything, 1 equal but for case.
+    The names go where the form has `{}`; for the other arguments see `nearest_names`.
     """
     names = nearest_names(name, known, most=most, similarity=similarity)
     return form.format(", ".join(map(repr, names))) if names else ""

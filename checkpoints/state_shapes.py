@@ -146,7 +146,10 @@ def fields(
         if type(value) is not dict:
             yield f"{place or 'it'} is {described(value)}, expected a dict"
             return
-        yield from _key_problems(value, required=required, known=known, place=place)
+        if missing := [key for key in required if key not in value]:
+            yield f"{place or 'it'} lacks {', '.join(map(repr, missing))}"
+        if unknown := [key for key in value if key not in known]:
+            yield f"{place or 'it'} has the unknown {', '.join(map(repr, unknown))}"
         for key, single in known.items():
             if key in value:
                 yield from single(value[key], f"{place}[{key!r}]")
@@ -212,21 +215,6 @@ def a_type(kind: type) -> str:
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float | np.integer | np.floating)
     return is_number and not isinstance(value, bool)
-
-
-def _key_problems(
-    value: Mapping[Any, Any],
-    *,
-    required: Mapping[Any, ShapeCheck],
-    known: Mapping[Any, ShapeCheck],
-    place: str,
-) -> Iterator[str]:
-    missing = [key for key in required if key not in value]
-    unknown = [key for key in value if key not in known]
-    if missing:
-        yield f"{place or 'it'} lacks {', '.join(map(repr, missing))}"
-    if unknown:
-        yield f"{place or 'it'} has the unknown {', '.join(map(repr, unknown))}"
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

@@ -5,12 +5,15 @@ What envs answer has structure of its own, in which lists are leaves: see `train
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+_Value = TypeVar("_Value")
 
 
 def mapped(
@@ -44,6 +47,14 @@ def mapped(
         return function(part)
 
     return again(value)
+
+
+def copied_if_possible(value: _Value) -> _Value:
+    """Return a deep copy, or the value itself where its own copying raises."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - whatever the object's own copying raises
+        return value
 
 
 def leaves(

@@ -381,11 +381,7 @@ def write_whole_file(
     """Write a file beside its place, put it there, and return its absolute path.
 
     Whenever the process or the machine stops, the old content or the new one is there, whole.
-
-    Args:
-        file: where to; its directory exists.
-        content: all of it, or what writes it into the open file.
-        overwrite: whether something may be there already.
+    `content` is all of it, or what writes it into the open file; its directory exists.
 
     Raises:
         CheckpointWriteError: if something is there already and `overwrite` is false, or if it

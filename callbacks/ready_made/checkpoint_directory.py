@@ -53,11 +53,8 @@ _CLAIMS: Final[WeakKeyDictionary[AlgorithmView, dict[Path, _Claim]]] = WeakKeyDi
 def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
     """Note that an algorithm of this process keeps checkpoints in a directory, which is made.
 
-    Where the file system has no locks, other processes are not kept away.
-
-    Args:
-        path: the directory, absolute.
-        algorithm: who; the claim lasts no longer than its run.
+    Where the file system has no locks, other processes are not kept away. The claim lasts no longer
+    than the algorithm's run.
 
     Raises:
         CheckpointWriteError: another algorithm does, here or in another process, or the directory
@@ -129,14 +126,6 @@ class CheckpointDirectory:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, path=moved_path(state["path"]))
-
-    def claim(self, algorithm: AlgorithmView) -> None:
-        """Keeps other processes from saving here, until the run of the algorithm is over.
-
-        Raises:
-            CheckpointError: another process saves here, or the directory cannot be made.
-        """
-        claim_directory(self.path, algorithm)
 
     def save(self, algorithm: AlgorithmView, *, in_background: WhenOver | None = None) -> Path:
         """Saves the algorithm under the name of its iteration, and returns where.
@@ -256,9 +245,6 @@ class CheckpointDirectory:
     def set_older_run_aside(self, files: Sequence[str]) -> None:
         """Moves all checkpoints to a new directory beside this one, and says so.
 
-        Args:
-            files: names of files to move along.
-
         Raises:
             CheckpointError, OSError: they cannot be moved.
         """
@@ -300,10 +286,7 @@ _WRITERS: Final[WeakValueDictionary[Path, AlgorithmView]] = WeakValueDictionary(
 def claim_path(path: Path, algorithm: AlgorithmView, *, takes_over: bool) -> bool:
     """Notes that an algorithm writes to a path from now on, unless another one still does.
 
-    Args:
-        path: where to, absolute.
-        algorithm: who.
-        takes_over: it goes on with a checkpoint, and so with what the other one wrote.
+    `takes_over`: it goes on with a checkpoint, and so with what the other one wrote.
 
     Returns:
         whether the path is its own now.

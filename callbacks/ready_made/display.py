@@ -132,8 +132,7 @@ class Surface:
 def live_surface(*, at_terminals: bool = True) -> Surface | None:
     """The cell of a notebook, or the terminal if rich is installed; None without a viewer.
 
-    Args:
-        at_terminals: False gives notebooks only.
+    Without `at_terminals` notebooks only.
     """
     display = _notebook_display()
     if display is not None:

@@ -50,9 +50,7 @@ _EVALUATION: Final = "evaluation/"
 def value_at(result: Mapping[str, Any], path: str) -> Any:
     """What a slash path leads to; None if it leads nowhere.
 
-    Args:
-        result: a result of `train()`, which also knows old keys, or a nested dict of any kind.
-        path: such as "env_runners/episode_return_mean".
+    A result of `train()` also knows old keys.
     """
     if path in result:
         return result[path]
@@ -85,6 +83,12 @@ def numbers_in(tree: Mapping[Any, Any]) -> Iterator[tuple[str, float]]:
     for path, value in named_leaves(results):
         if (number := as_number(value)) is not None:
             yield path, number
+
+
+def has_no_episodes(result: Mapping[str, Any], section: str) -> bool:
+    """Whether the section of an env runner's metrics has not seen the end of an episode yet."""
+    counts = ("num_episodes_lifetime", "num_episodes")  # evaluations have only the second
+    return 0 in [value_at(result, f"{section}/{count}") for count in counts]
 
 
 def path_problems(name: str, path: Any) -> list[str]:
@@ -133,8 +137,8 @@ class WatchedMetric:
         if number is None:
             raise CallbackConfigError(
                 [
-                    f"the metric {self.path!r} is {_described(value)} in this result; expected a "
-                    f"number.{self._nearest(result)}"
+                    f"the metric {self.path!r} is a {type(value).__name__} ({value!r:.60}) in this "
+                    f"result; expected a number.{self._nearest(result)}"
                 ]
             )
         is_measured = math.isfinite(number) and self._is_fresh(result)
@@ -154,9 +158,7 @@ class WatchedMetric:
         if self.was_found or self._waits_for_evaluation(result, config):
             return
         section = _EVALUATION if self.path.startswith(_EVALUATION) else ""
-        counts = ("num_episodes_lifetime", "num_episodes")  # evaluations have only the second
-        ended = [value_at(result, f"{section}env_runners/{count}") for count in counts]
-        if 0 in ended:
+        if has_no_episodes(result, f"{section}env_runners"):
             return  # callbacks of episodes had nothing to log yet
         raise CallbackConfigError(
             [
@@ -216,10 +218,6 @@ class WatchedMetric:
         return f" The nearest ones are {named}." if found else " `result.flat()` lists all."
 
 
-def _described(value: Any) -> str:
-    return f"a {type(value).__name__} ({value!r:.60})"
-
-
 # ---- choices
 #
 # Checks of what users give to ready-made callbacks, as sentences: all problems at once.
@@ -227,10 +225,6 @@ def _described(value: Any) -> str:
 
 def raise_if_any(user: str, problems: Collection[str]) -> None:
     """Raises all problems of one callback at once.
-
-    Args:
-        user: the name of the callback.
-        problems: one sentence each.
 
     Raises:
         CallbackConfigError: there is one.
@@ -304,10 +298,7 @@ NUM_LOST_ROWS: Final = "num_lost_rows_lifetime"
 def count_fault(result: Mapping[str, Any], name: str, number: int) -> None:
     """Adds to a count of a result; one whose section a callback replaced is left alone.
 
-    Args:
-        result: what `train()` is about to return; changed in place.
-        name: which count.
-        number: how many more; 0 sees to it that the count is there.
+    The result is changed in place; 0 sees to it that the count is there.
     """
     section = result.get("fault_tolerance")
     if isinstance(section, dict):

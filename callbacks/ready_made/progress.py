@@ -46,9 +46,7 @@ class ProgressLines:
     def line(self, result: Mapping[str, Any], *, elapsed_s: float) -> str:
         """The line for one result.
 
-        Args:
-            result: of `train()`.
-            elapsed_s: seconds since the last one, saving and logging included.
+        `elapsed_s` are the seconds since the last one, saving and logging included.
         """
         return " │ ".join(self.columns(result, elapsed_s=elapsed_s))
 
@@ -198,9 +196,7 @@ class TrainingProgress:
     def show(self, result: Mapping[str, Any], *, elapsed_s: float) -> None:
         """Shows a result.
 
-        Args:
-            result: of `train()`.
-            elapsed_s: seconds since the last one, saving and logging included.
+        `elapsed_s` are the seconds since the last one, saving and logging included.
         """
         if self._surface is None:
             self._output.write(self._lines.line(result, elapsed_s=elapsed_s))

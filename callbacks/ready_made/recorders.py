@@ -75,11 +75,9 @@ class RecordingFiles:
     ) -> None:
         """Writes one file and deletes what is too many; counts both outcomes as metrics.
 
-        Args:
-            name: of the file; characters that file names do not take are escaped.
-            write: writes to the path it is given, a temporary one.
-            metrics_logger: where `<recorder>/num_written` and `<recorder>/num_failed` are counted.
-            harmless: what `write` may raise without stopping training.
+        Characters that file names do not take are escaped. `write` is given a temporary path; what
+        it raises of `harmless` does not stop training. Counted are `<recorder>/num_written` and
+        `<recorder>/num_failed`.
         """
         name = quote(name, safe=" ")
         temporary = self.directory / f".{name}.part"
@@ -264,10 +262,7 @@ def arrays_by_agent(
 ) -> dict[str, Array]:
     """The arrays of a whole episode of several agents: those of each under `<agent>/`.
 
-    Args:
-        chunks: all chunks of the episode, oldest first.
-        seed: what the env was reset with, if known.
-        columns: names of extra outputs of the modules.
+    Arguments as of `episode_arrays`.
     """
     arrays: dict[str, Array] = {"id": np.array(chunks[-1].id_)}
     if seed is not None:

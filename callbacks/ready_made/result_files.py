@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from callbacks.optional_import import optional_module
+from checkpoints.arguments import plain_scalar
 from checkpoints.code import moved_path
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, replacing
@@ -135,8 +136,7 @@ class LineFile:
     def look(self, *, to_write: int | None = None) -> int:
         """The last iteration in the file, 0 if it has none; damage is repaired first.
 
-        Args:
-            to_write: The iteration whose row is about to be written.
+        `to_write` is the iteration whose row is about to be written.
 
         Raises:
             RuntimeError: Another process wrote this and later iterations since the last write:
@@ -190,11 +190,9 @@ class LineFile:
     ) -> None:
         """Keeps the rows of earlier iterations, in a file that replaces the old one at once.
 
-        Args:
-            before: Rows of this iteration and later ones are dropped.
-            change: Called with each line that is kept and whether it is the header; gives the line
-                to write.
-            then: The (iteration, line) to write behind them.
+        Rows of the iteration `before` and later ones are dropped. `change` gives the line to write
+        for one that is kept, from it and whether it is the header. `then` is the (iteration, line)
+        to write behind them.
         """
         self._last_iteration = None
         temporary = self.path.with_name(f"{self.path.name}.tmp")
@@ -625,7 +623,8 @@ class TensorBoardResults:
         """
         iteration, step = iteration_of(row), _lifetime_steps(row)
         wall_time = float(row.get("timestamp") or time.time())
-        records = [_event(wall_time, step=step, summary=_summary(row))]
+        summary = _proto("summary_pb2").Summary(value=list(_values(row)))
+        records = [_event(wall_time, step=step, summary=summary)]
         if self._needs_new_file() or iteration <= self._last_iteration:
             records.insert(0, _purge(wall_time, from_step=_first_step(row, step)))
         self._write(wall_time, records)
@@ -640,10 +639,7 @@ class TensorBoardResults:
         Raises:
             OSError: The directory cannot be written.
         """
-        plain = {
-            str(name): value.item() if isinstance(value, np.generic) else value
-            for name, value in parameters.items()
-        }
+        plain = {str(name): plain_scalar(value) for name, value in parameters.items()}
         shown = {
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in plain.items()
@@ -702,10 +698,6 @@ def _first_step(row: Mapping[str, Any], last_step: int) -> int:
     runners = row.get("env_runners")
     steps = runners.get("num_env_steps_sampled") if isinstance(runners, Mapping) else None
     return last_step - int(steps) + 1 if isinstance(steps, int | np.integer) else last_step
-
-
-def _summary(row: Mapping[str, Any]) -> Any:
-    return _proto("summary_pb2").Summary(value=list(_values(row)))
 
 
 def _values(row: Mapping[str, Any]) -> Iterator[Any]:

@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -69,6 +69,10 @@ class BackgroundWriter:
 
     Nothing that `write` raises gets out: the first error is logged, all are counted.
 
+    Attributes:
+        num_lost: How many items could not be written.
+        is_behind: Whether a `flush` was in vain and there are still items that are not written.
+
     Args:
         write: Called with each item.
         name: What is written to, for messages.
@@ -91,8 +95,8 @@ class BackgroundWriter:
         self._waiting: deque[Any] = deque()  # the item that is being written stays the first
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._is_behind = False
-        self._num_lost = 0
+        self.is_behind = False
+        self.num_lost = 0
         self._has_told = False
         self._same = same
         self._newest_lost: object = None
@@ -104,29 +108,17 @@ class BackgroundWriter:
         self._waiting = deque()
         self._changed = threading.Condition()
         self._thread = None
-        self._is_behind = False
-
-    @property
-    def num_lost(self) -> int:
-        """How many items could not be written."""
-        return self._num_lost
+        self.is_behind = False
 
     @property
     def num_waiting(self) -> int:
         """How many items are not written yet."""
         return len(self._waiting)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether a `flush` was in vain and there are still items that are not written."""
-        return self._is_behind
-
     def submit(self, item: Any, *, has_limit: bool = True) -> None:
         """Takes an item; never waits, never raises.
 
-        Args:
-            item: For `write`.
-            has_limit: False takes it even if `max_waiting` are waiting.
+        With `has_limit=False` even if `max_waiting` are waiting.
         """
         reason = self._take(item, has_limit=has_limit)
         if reason:
@@ -163,26 +155,17 @@ class BackgroundWriter:
         return None
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until everything is written; False if that takes longer.
-
-        Args:
-            timeout_s: In seconds, at least 0.
-        """
+        """Waits until everything is written; False if that takes longer."""
         with self._changed:
             is_done = self._changed.wait_for(lambda: not self._waiting, timeout_s)
-            self._is_behind = not is_done
+            self.is_behind = not is_done
         return is_done
 
     def lose(self, reason: object, item: Any) -> None:
-        """Counts an item that cannot be written; the first one is logged with the reason.
-
-        Args:
-            reason: An exception, or a text.
-            item: What is lost.
-        """
+        """Counts an item that cannot be written; the first one is logged with the reason."""
         with self._changed:
             if not self.has_lost(item):
-                self._num_lost += 1
+                self.num_lost += 1
                 self._newest_lost = self._what(item)
             is_first, self._has_told = not self._has_told, True
         if is_first:
@@ -197,7 +180,7 @@ class BackgroundWriter:
     def _note_written(self, item: Any) -> None:
         with self._changed:
             if self.has_lost(item):
-                self._num_lost -= 1
+                self.num_lost -= 1
                 self._newest_lost = None
 
     def _run(self) -> None:
@@ -205,7 +188,7 @@ class BackgroundWriter:
             with self._changed:
                 if not self._waiting:
                     self._thread = None
-                    self._is_behind = False
+                    self.is_behind = False
                     self._changed.notify_all()
                     return
                 item = self._waiting[0]
@@ -257,17 +240,15 @@ def objects_beside(algorithm: AlgorithmView, kind: type[CallbackT]) -> list[Call
     Stand-ins for algorithms in tests may have no chain of callbacks; they have none beside.
     """
     chain = getattr(algorithm, "callbacks", None)
-    return _of_kind(getattr(chain, "objects", ()), kind)
+    return list(_of_kind(getattr(chain, "objects", ()), kind))
 
 
-def _of_kind(objects: Iterable[object], kind: type[CallbackT]) -> list[CallbackT]:
-    found: list[CallbackT] = []
+def _of_kind(objects: Iterable[object], kind: type[CallbackT]) -> Iterator[CallbackT]:
     for instance in objects:
         if isinstance(instance, CallbackGroup):
-            found += _of_kind(instance.chain.objects, kind)
+            yield from _of_kind(instance.chain.objects, kind)
         elif isinstance(instance, kind):
-            found.append(instance)
-    return found
+            yield instance
 
 
 # ---- result logging
@@ -344,11 +325,7 @@ class ResultLogger(RLlibCallback):
         return self._writer is not None and self._writer.is_behind
 
     def flush(self, timeout_s: float = CHECKPOINT_PATIENCE_S) -> bool:
-        """Waits until all rows are written, or lost; False if that takes longer.
-
-        Args:
-            timeout_s: In seconds, at least 0.
-        """
+        """Waits until all rows are written, or lost; False if that takes longer."""
         return self._writer is None or self._writer.flush(timeout_s)
 
     # ---- events

@@ -11,7 +11,11 @@ from typing import Any, Final, Literal
 
 from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError
-from callbacks.ready_made.checkpoint_directory import CheckpointDirectory, checkpoint_name
+from callbacks.ready_made.checkpoint_directory import (
+    CheckpointDirectory,
+    checkpoint_name,
+    claim_directory,
+)
 from callbacks.ready_made.metric_values import (
     NUM_FAILED_SAVES,
     RETURN,
@@ -154,7 +158,7 @@ class SavingCallback(RLlibCallback):
             self._forget(begun)
             return
         try:
-            self.directory.claim(algorithm)
+            claim_directory(self.directory.path, algorithm)
             self._look_at_what_is_there(algorithm.training_iteration)
             if self._is_background:
                 name = checkpoint_name(algorithm.training_iteration)

@@ -18,6 +18,7 @@ from callbacks.ready_made.metric_values import (
     as_number,
     choice_problems,
     count_problems,
+    has_no_episodes,
     is_word,
     number_at,
     number_problems,
@@ -140,9 +141,7 @@ class StopCriteria:
     def reason(self, result: Mapping[str, Any], *, value: float | None) -> str | None:
         """Why the run is over with this result, as a sentence; None if it goes on.
 
-        Args:
-            result: of `train()`.
-            value: the metric, if it was measured in this iteration.
+        `value` is the metric, if it was measured in this iteration.
         """
         if value is not None:
             steps = COUNTS["env_steps"].now(result)
@@ -420,16 +419,9 @@ class NonFiniteGuard(RLlibCallback):
 def _places_of_metric(result: Mapping[str, Any], path: str) -> Iterator[str]:
     value = value_at(result, path)
     number = as_number(value)
-    if number is not None and math.isnan(number) and _has_no_episodes(result, path):
-        return
-    yield from _places_in(value, path)
-
-
-def _has_no_episodes(result: Mapping[str, Any], path: str) -> bool:
-    """Whether the section of a metric has not seen the end of an episode yet."""
-    section = path.rpartition("/")[0]
-    counts = ("num_episodes_lifetime", "num_episodes")  # evaluations have only the second
-    return 0 in [value_at(result, f"{section}/{count}") for count in counts]
+    is_nan = number is not None and math.isnan(number)
+    if not (is_nan and has_no_episodes(result, path.rpartition("/")[0])):
+        yield from _places_in(value, path)
 
 
 def _places_in(value: Any, path: str) -> Iterator[str]:

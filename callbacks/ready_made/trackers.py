@@ -23,7 +23,7 @@ import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -221,10 +221,8 @@ class ServiceSender:
     ) -> None:
         """Hands over a row.
 
-        Args:
-            row: as `ResultSink` gets it.
-            facts: of the run, for `TrackerService.open_run`; read with the first row.
-            earlier: all rows of the run that are kept; read with the first row.
+        `earlier` are all rows of the run that are kept; they and the facts are read with the first
+        row.
         """
         run = self._run
         if run is None:
@@ -417,18 +415,15 @@ class TrackedRows:
             self.sender.close()
 
 
-def video_artifacts(folders: Sequence[Path]) -> Iterator[Artifact]:
-    """The whole videos in the folders; those being written have a dot before their name."""
+def new_videos(folders: Sequence[Path], seen: set[Path]) -> list[Artifact]:
+    """The whole videos in the folders that are not among those seen, to which they are added."""
+    new = []
     for folder in folders:
         prefix = f"{folder.name}-" if len(folders) > 1 else ""
-        for path in sorted(folder.glob("[!.]*.mp4")):
-            yield Artifact("videos", path, artifact_name(f"{prefix}{path.stem}"))
-
-
-def new_videos(folders: Sequence[Path], seen: set[Path]) -> list[Artifact]:
-    """Those whose files are not among those seen, to which they are added."""
-    new = [video for video in video_artifacts(folders) if video.path not in seen]
-    seen.update(video.path for video in new)
+        for path in sorted(folder.glob("[!.]*.mp4")):  # those being written begin with a dot
+            if path not in seen:
+                seen.add(path)
+                new.append(Artifact("videos", path, artifact_name(f"{prefix}{path.stem}")))
     return new
 
 
@@ -511,11 +506,7 @@ class TrackerLogger(ResultLogger):
             self._follow_rows(self._tracked.send_artifacts)
 
     def flush_service(self, timeout_s: float) -> bool:
-        """Waits until the service has all rows, or has lost them; False if that takes longer.
-
-        Args:
-            timeout_s: in seconds, at least 0.
-        """
+        """Waits until the service has all rows, or has lost them; False if that takes longer."""
         return self.flush(timeout_s) and self._tracked.sender.flush(timeout_s)
 
 

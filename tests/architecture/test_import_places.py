@@ -28,6 +28,9 @@ FOR_TYPES: Final = {
     "trainer.episodes.episode_state -> trainer.episodes.single_agent_episode": (
         "functions that take an episode apart name its class in annotations"
     ),
+    "trainer.episodes.agent_table -> trainer.episodes.multi_agent_episode": (
+        "a table names in an annotation what it is played into"
+    ),
     "trainer.config.algorithm_config -> trainer.algorithms.algorithm": (
         "an annotation says to type checkers which algorithm `build_algo()` makes"
     ),

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import Check, number, shown
+from checkpoints.arguments import Check, number, plain_scalar, shown
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from checkpoints.trees import mapped, same
@@ -317,7 +317,7 @@ def without_numpy_scalars(value: Any) -> Any:
 
     So `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
     """
-    return mapped(lambda leaf: leaf.item() if isinstance(leaf, np.generic) else leaf, value)
+    return mapped(plain_scalar, value)
 
 
 def freeze_value(value: Any) -> Any:

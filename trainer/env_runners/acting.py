@@ -181,10 +181,7 @@ class Acting:
     ) -> Any:
         """An action as the module gives them, uniform over those that are possible.
 
-        Args:
-            observation: an element of the observation space, for its action mask.
-            rng: draws it.
-            where: says where row 0 is, for an error text.
+        `where` says where row 0 is, for an error text.
         """
         if self._masks is None:
             self.space.seed(int(rng.integers(2**31)))
@@ -251,12 +248,7 @@ class PerturbedModules:
         self._noise: dict[int, Array] = {}
 
     def begin_episode(self, slot: int, rng: np.random.Generator) -> None:
-        """Draws the noise of the episode that begins in a slot, or goes on there.
-
-        Args:
-            slot: its number in the runner.
-            rng: the episode's own generator.
-        """
+        """Draws the noise of the episode that begins in a slot, or goes on there."""
         shapes = {name: self._module.parameters.shapes[name] for name in self._names}
         drawn = self._strategy.perturbation(shapes, rng)
         noise = self._module.parameters.zeros_like()
@@ -687,10 +679,8 @@ class ActionSource:
     def begin_episode(self, slot: EnvSlot, stream: int, *, played: int = 0) -> None:
         """Tells the strategy of an episode that begins, or goes on after a repair.
 
-        Args:
-            slot: which has its noise at the beginning of the episode.
-            stream: first half of the episode's position.
-            played: steps of it that were made already.
+        The slot has its noise at the beginning of the episode; `played` steps of it were made
+        already.
         """
         if self.exploring is None:
             return

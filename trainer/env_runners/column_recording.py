@@ -193,9 +193,7 @@ class ColumnRecording:
     def note_infos(self, step: VectorStep, *, apart: bool) -> None:
         """Records the infos of the step that was written last.
 
-        Args:
-            step: what it gave.
-            apart: the row of an episode's last observation belongs to the next episode.
+        `apart`: the row of an episode's last observation belongs to the next episode.
         """
         is_last = step.ended
         indices = np.flatnonzero(self.is_running).tolist()
@@ -260,9 +258,7 @@ class ColumnRecording:
     def tail(self, lookback: int, *, but: Collection[str]) -> Fragment:
         """The last rows and what the sub-envs show now, in memory of their own.
 
-        Args:
-            lookback: how many rows, as far as there are any.
-            but: outputs that are left out.
+        As many rows as there are, at most `lookback`; outputs of `but` are left out.
         """
         return self.fragment.tail(self.row, min(lookback, self.row), but=but)
 

@@ -209,9 +209,8 @@ class DirectRunners:
     def of(cls, config: Any, rllib_arguments: Mapping[str, Any]) -> DirectRunners:
         """What a config and RLlib's further arguments ask for.
 
-        Args:
-            config: an `AlgorithmConfig`; it is checked, and not changed.
-            rllib_arguments: those of RLlib's constructors, by name.
+        The config is checked, and not changed; RLlib's arguments are those of its constructors, by
+        name.
 
         Raises:
             ConfigError: it is no config, or wrong, or an argument asks for what is not offered.
@@ -232,12 +231,7 @@ class DirectRunners:
         return runners
 
     def at(self, worker_index: int, num_workers: int | None) -> EnvRunnerSpec:
-        """The spec of one runner that stands alone.
-
-        Args:
-            worker_index: which of them it is to be.
-            num_workers: of how many; None as configured.
-        """
+        """The spec of one runner that stands alone."""
         number = self.num_env_runners if num_workers is None else num_workers
         return self.spec.at_place(worker_index, max(number, worker_index))
 

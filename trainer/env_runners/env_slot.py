@@ -11,7 +11,6 @@ The ways back, by the state of the env or else by replay:
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from checkpoints.data_classes import dataclass
-from checkpoints.trees import same
+from checkpoints.trees import copied_if_possible, same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
@@ -52,10 +51,6 @@ class SlotTasks:
     def __init__(self, layer: Any, *, where: str) -> None:
         """Asks for the first task.
 
-        Args:
-            layer: the layer of the sub-env that has `set_task` and `get_task`.
-            where: which sub-env it is, for messages.
-
         Raises:
             TaskError: `get_task` raised.
         """
@@ -81,10 +76,6 @@ class SlotTasks:
     def put_back(self, tasks: tuple[TaskInForce, ...], step: int) -> None:
         """Lets these be the tasks in force; none at all leaves the task as it is.
 
-        Args:
-            tasks: as in `SlotPosition.tasks`.
-            step: env steps that the running episode has made.
-
         Raises:
             TaskError: `set_task` raised.
         """
@@ -104,9 +95,6 @@ class SlotTasks:
 
         The env may have changed it itself, in `step` or `reset`. That is noted, too, but does no
         harm: when the episode is played again it changes there by itself, and is left alone.
-
-        Args:
-            step: env steps that the running episode has made.
         """
         task = self._ask()
         if not same(task, self.now):
@@ -115,9 +103,7 @@ class SlotTasks:
     def set(self, task: Any, step: int) -> None:
         """Sets a task and notes it.
 
-        Args:
-            task: what the env gets a copy of.
-            step: env steps that the running episode has made.
+        The env gets a copy.
 
         Raises:
             TaskError: `set_task` raised.
@@ -135,7 +121,7 @@ class SlotTasks:
         if same(task, self._ask()):
             return
         try:
-            self._layer.set_task(_copied(task))
+            self._layer.set_task(copied_if_possible(task))
         except Exception as error:
             raise TaskError(
                 f"set_task({task!r:.80}) raised {type(error).__name__}: {error}, for "
@@ -145,24 +131,15 @@ class SlotTasks:
 
     def _ask(self) -> Any:
         try:
-            return _copied(self._layer.get_task())
+            # An env may change its task in place, which must show as a difference. What cannot be
+            # copied cannot be saved either, and that error names it.
+            return copied_if_possible(self._layer.get_task())
         except Exception as error:
             raise TaskError(
                 f"get_task() raised {type(error).__name__}: {error}, for {self._where}. An env "
                 "that can be given tasks has one from the start, and can tell it at any moment. "
                 "Give it a first task in __init__."
             ) from error
-
-
-def _copied(task: Any) -> Any:
-    """A copy, because an env may change its task in place, which must show as a difference.
-
-    What cannot be copied is taken as it is; it cannot be saved either, and that error names it.
-    """
-    try:
-        return copy.deepcopy(task)
-    except Exception:  # noqa: BLE001 - whatever the object's own copying raises
-        return task
 
 
 # ---- replay
@@ -211,9 +188,8 @@ class Replay:
     def from_state(self, position: SlotPosition, num_steps: int) -> Any:
         """Plays the rest of the episode of a position; the env stands in it already.
 
-        Args:
-            position: the actions are those of the rest, the tasks those of the whole episode.
-            num_steps: env steps that the episode had made when the env stood there.
+        The actions of the position are those of the rest, its tasks those of the whole episode; the
+        env stands behind `num_steps` env steps.
 
         Returns:
             its newest observation; None if the episode ended too early, or nothing was played.
@@ -291,11 +267,7 @@ class SlotEnvState:
     # ---- taking
 
     def take(self, *, is_of_episode: bool) -> bytes | None:
-        """The state now; None if it cannot be had.
-
-        Args:
-            is_of_episode: an episode runs.
-        """
+        """The state now; None if it cannot be had."""
         if self._state is None or not (is_of_episode or self.was_reset):
             return None
         self._latest, self._is_of_episode = self._state.take(), is_of_episode
@@ -392,10 +364,7 @@ class SlotEnvState:
     ) -> bool:
         """Brings a new env to where the running episode stands; whether it stands there.
 
-        Args:
-            replay: plays in the new env.
-            position: of the episode, with all of its actions.
-            since: actions since the latest state was taken, if that was in this episode.
+        `since` are actions since the latest state was taken, if that was in this episode.
         """
         if self._latest is not None and not self._is_of_episode:
             self._bring_back(self._latest)
@@ -661,9 +630,6 @@ class EnvSlot:
     def cut(self, lookback: int) -> SingleAgentEpisode | None:
         """Ends the running chunk and goes on with a successor.
 
-        Args:
-            lookback: steps that the successor keeps in front.
-
         Returns:
             the chunk; None if there is none or it has no step.
         """
@@ -676,9 +642,7 @@ class EnvSlot:
     def remember(self, chunk: SingleAgentEpisode, *, keep_chunk: bool) -> None:
         """Keeps what a replay needs of a chunk that was cut, and the chunk itself if wanted.
 
-        Args:
-            chunk: as it will be handed out.
-            keep_chunk: `on_episode_end` will want to see it.
+        `keep_chunk`: `on_episode_end` will want to see it.
         """
         self.remember_actions(self._played_in(chunk))
         self._actions_apart = []
@@ -844,11 +808,8 @@ def _no_episode(*_: Any) -> None:
 def blame_step(error: BaseException, answer: Any, slot: EnvSlot, *, name: str) -> None:
     """Raises what is behind an error that came up while the answer to a step was taken apart.
 
-    Args:
-        error: caught where it was raised or came through; not from deeper code, such as the env's.
-        answer: what `step` returned last.
-        slot: whose step it was.
-        name: of the env, for the message.
+    It is caught where it was raised or came through; it is not from deeper code, such as the env's.
+    `answer` is what `step` returned last.
 
     Raises:
         EnvContractError: the answer is not what it should be, with the error as cause.

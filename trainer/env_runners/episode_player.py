@@ -126,13 +126,6 @@ class EndlessEpisodes:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins to watch.
-
-        Args:
-            spec: of the runner.
-            request: what it is to play.
-            clock: gives seconds.
-        """
         self._spec = spec
         self._clock = clock
         self._num_ended = 0
@@ -147,10 +140,6 @@ class EndlessEpisodes:
 
     def look(self, slots: Sequence[EnvSlot], *, num_ended: int) -> bool:
         """Logs a warning, once, when no episode has ended for too long.
-
-        Args:
-            slots: those that play.
-            num_ended: episodes that have ended so far.
 
         Returns:
             whether the request is to end as it is.
@@ -316,9 +305,8 @@ class EpisodePlayer(abc.ABC):
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         """Prepares the slots.
 
-        Args:
-            runner: whose envs, module and callbacks to play with; it is what callbacks see.
-            signals: shared with the main process, which sees there that the runner makes progress.
+        The signals are shared with the main process, which sees there that the runner makes
+        progress.
         """
         spec = runner.spec
         self.num_env_steps, self.resetting_s = 0, 0.0
@@ -700,10 +688,7 @@ def chunks_until_told(
 ) -> Iterator[SampleRequest]:
     """The chunks of a request; at least one.
 
-    Args:
-        request: has `steps_per_chunk` and an assignment for every sub-env.
-        num_envs: sub-envs of the runner.
-        signals: where the end is told; None is told already.
+    Without signals, the end is told already.
 
     Yields:
         requests with env steps, which the same episodes run through.

@@ -19,12 +19,6 @@ def policy_mapping(
 ) -> PolicyMapping:
     """What is asked which module of a table acts for an agent.
 
-    Args:
-        table: has the mapping.
-        agents: of the env.
-        root_seed: of the run.
-        role: TRAINING or EVALUATION.
-
     Raises:
         ConfigError: the mapping names no module of the table, or is no function of the episode.
     """
@@ -37,12 +31,6 @@ def completed_specs(
     table: ModuleTable, mapping: PolicyMapping, agents: EnvAgents, *, env_name: str
 ) -> ByModule[RLModuleSpec]:
     """The specs of a table with the spaces of the agents that each module acts for.
-
-    Args:
-        table: of the modules.
-        mapping: of this table.
-        agents: of the env.
-        env_name: what messages call the env.
 
     Raises:
         ConfigError: agents of one module have different spaces, the module has others than they,

@@ -57,10 +57,7 @@ class MultiAgentEnvRunner(EnvRunner):
     ) -> None:
         """Makes envs and modules and brings them to the given position.
 
-        Args:
-            spec: what to make; None makes what a config asks for.
-            first_env: the first sub-env, if it was made already.
-            rest: see `EnvRunner`.
+        Arguments as of `EnvRunner`; `first_env` is the first sub-env, if it was made already.
 
         Raises:
             ConfigError: the config is wrong, or asks for what is not offered with several agents.

@@ -113,13 +113,6 @@ class Seats:
     """
 
     def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
-        """All seats are empty.
-
-        Args:
-            slot_index: number of the slot.
-            agents: of the env.
-            sources: of actions, by module.
-        """
         self.sources = sources
         first = slot_index * len(agents.ids)
         self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
@@ -451,10 +444,7 @@ class MultiAgentSlot(EnvSlot):
     ) -> None:
         """Keeps what was done and seen.
 
-        Args:
-            observations: by agent.
-            actions: by agent.
-            keeps_apart: as copies, for callbacks may write into what is recorded.
+        By agent; as copies, if callbacks may write into what is recorded (`keeps_apart`).
         """
         if keeps_apart:
             observations = {agent: copied(one) for agent, one in observations.items()}
@@ -561,13 +551,6 @@ class MultiAgentPlayer(EpisodePlayer):
     _trajectories: JointTrajectories | None
 
     def __init__(self, runner: Any, *, mapping: PolicyMapping, signals: Any) -> None:
-        """Prepares the slots.
-
-        Args:
-            runner: whose envs, modules and callbacks to play with.
-            mapping: says which module acts for which agent.
-            signals: see `EpisodePlayer`.
-        """
         self._agents: EnvAgents = runner.agents
         self._mapping = mapping
         self._fitting: set[tuple[AgentId, ModuleId]] = set()

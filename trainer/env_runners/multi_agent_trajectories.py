@@ -69,13 +69,7 @@ class JointTrajectories:
         modules: Callable[[], Mapping[ModuleId, RLModule]],
         sources: Callable[[], Mapping[ModuleId, ActionSource]],
     ) -> JointTrajectories | None:
-        """None without a listener, or the runner plays for evaluation.
-
-        Args:
-            runner: whose chunks to show.
-            modules: those of now.
-            sources: of the modules' actions.
-        """
+        """None without a listener, or the runner plays for evaluation."""
         emit = trajectory_emitter(runner)
         return None if emit is None else cls(runner, emit, modules, sources)
 
@@ -117,9 +111,6 @@ class JointTrajectories:
 
     def fire(self, episode: MultiAgentEpisode) -> JointRewrite | None:
         """Fires the event for each agent with rows since the episode began or was cut.
-
-        Args:
-            episode: still running or just ended.
 
         Returns:
             what is to be written into the chunk.

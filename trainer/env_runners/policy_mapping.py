@@ -74,12 +74,7 @@ class PolicyMapping:
     ) -> None:
         """Takes what `multi_agent(policy_mapping_fn=…)` was given.
 
-        Args:
-            given: {agent: module id}, a function, or None for the only module.
-            module_ids: all modules.
-            agents: all possible agents, canonical order.
-            root_seed: the seed of the run.
-            role: TRAINING or EVALUATION.
+        Given are {agent: module id}, a function, or None for the only module.
 
         Raises:
             ConfigError: there are several modules and no mapping, or a dict lacks an agent.
@@ -151,10 +146,7 @@ class PolicyMapping:
     ) -> None:
         """Checks that the function gives the same answers in another process.
 
-        Args:
-            answers: those of the other process.
-            where: what that is called.
-            here: what this one is called.
+        The error calls the other process `where`, and this one `here`.
 
         Raises:
             ConfigError: it does not; names the first difference.

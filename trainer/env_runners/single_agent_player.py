@@ -35,7 +35,6 @@ class SingleAgentPlayer(EpisodePlayer):
     _trajectories: TrajectoryEvent | None
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
-        """Prepares the slots; see `EpisodePlayer`."""
         super().__init__(runner, signals=signals)
         self._acting = self.actions.acting
         self._as_player = weak_player(runner)

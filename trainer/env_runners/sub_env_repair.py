@@ -58,12 +58,8 @@ def make_vector_env(
 ) -> VectorEnv:
     """All sub-envs of a runner; callbacks are told of each, and of all together.
 
-    Args:
-        runner: whose.
-        kind: what holds them.
-        is_recreated: whether it replaces a runner that failed.
-        check_first: looks at the first sub-env, before callbacks see it.
-        first: that sub-env, if it was made already.
+    `check_first` looks at the first sub-env before callbacks see it; it may be made already
+    (`first`).
 
     Raises:
         EnvCreationError, EnvContractError: an env could not be made or breaks the contract.
@@ -204,11 +200,7 @@ class SubEnvRepair:
     ) -> None:
         """Prepares for failures.
 
-        Args:
-            runner: whose sub-envs they are.
-            activity: told of repairs.
-            to_env: turns an action of the module into one of the env.
-            on_step: called after every step that is played again.
+        `on_step` is called after every step that is played again.
         """
         tolerance = runner.spec.sub_env_tolerance
         self.is_on = tolerance is not None
@@ -283,10 +275,7 @@ class SubEnvRepair:
     ) -> bool:
         """Makes an attempt to put a slot back, and others with a new env while its env raises.
 
-        Args:
-            slot: which one.
-            position: where it is to go.
-            attempt: does it; is given what to call after every step.
+        The attempt is given what to call after every step.
 
         Returns:
             what the attempt gives; False if it raises at the same place each time: the episode is

@@ -61,6 +61,9 @@ FIXED: Final = frozenset(
 ENV_T: Final = "env_t"
 """With several agents: the env step at which a row's observation was seen; read-only."""
 
+LogLikelihoods = Callable[[SingleAgentEpisode, Array, Any], Array]
+"""Log-likelihoods of a chunk's actions, from it, their distribution inputs and them."""
+
 _BASE: Final = FIXED | {OBS, NEW_OBS, ACTIONS, REWARDS, INFOS}
 """Columns that are not extra outputs of the chunk."""
 
@@ -113,14 +116,14 @@ class ObservationCodes:
 def trajectory_columns(
     episode: SingleAgentEpisode,
     *,
-    logp: Callable[[SingleAgentEpisode, Array, Any], Array],
+    logp: LogLikelihoods,
     codes: ObservationCodes | None = None,
 ) -> SampleBatch:
     """The steps of a chunk as columns with T rows each, in memory of their own.
 
     Args:
         episode: the running chunk, or one that has just ended; at least one step.
-        logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
+        logp: of the actions, where their outputs lack it.
         codes: of the observations, if they are to be shown as such.
     """
     steps = len(episode)
@@ -382,16 +385,10 @@ class ModuleTrajectories:
         self,
         module: RLModule,
         *,
-        logp: Callable[[SingleAgentEpisode, Array, Any], Array],
+        logp: LogLikelihoods,
         postprocessing: TrajectoryPostprocessing | None,
     ) -> None:
-        """Looks at the module's spaces.
-
-        Args:
-            module: which acted.
-            logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
-            postprocessing: what the algorithm adds; None for nothing.
-        """
+        """Looks at the module's spaces; `postprocessing` is what the algorithm adds."""
         self._module = module
         self._logp = logp
         self._postprocessing = postprocessing
@@ -450,15 +447,8 @@ class TrajectoryEvent:
     """Shows chunks of one agent to the listeners of a training runner."""
 
     @classmethod
-    def of(
-        cls, runner: RunnerParts, *, logp: Callable[[SingleAgentEpisode, Array, Any], Array]
-    ) -> TrajectoryEvent | None:
-        """None without a listener, or the runner plays for evaluation.
-
-        Args:
-            runner: whose chunks to show.
-            logp: log-likelihoods of a chunk's actions, from it, their distribution inputs and them.
-        """
+    def of(cls, runner: RunnerParts, *, logp: LogLikelihoods) -> TrajectoryEvent | None:
+        """None without a listener, or the runner plays for evaluation."""
         emit = trajectory_emitter(runner)
         return None if emit is None else cls(runner, emit, logp)
 
@@ -466,7 +456,7 @@ class TrajectoryEvent:
         self,
         runner: RunnerParts,
         emit: Callable[..., None],
-        logp: Callable[[SingleAgentEpisode, Array, Any], Array],
+        logp: LogLikelihoods,
     ) -> None:
         self._runner = runner
         self._emit = emit
@@ -477,9 +467,6 @@ class TrajectoryEvent:
 
     def fire(self, episode: SingleAgentEpisode) -> Rewrite | None:
         """Fires the event for the steps since the episode began or was cut.
-
-        Args:
-            episode: still running or just ended, with at least one step.
 
         Returns:
             what is to be written into the chunk.

@@ -65,7 +65,6 @@ class VectorPlayer(SingleAgentPlayer):
     """
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
-        """Prepares the slots; see `EpisodePlayer`."""
         super().__init__(runner, signals=signals)
         why_not = self._why_not_as_columns()
         self._records_columns = not why_not

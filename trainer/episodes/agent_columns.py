@@ -62,8 +62,8 @@ class Question:
     env_steps: bool = True
     neg_index_as_lookback: bool = False
     fill: Any = None
-    one_hot_discrete: bool = False
     return_list: bool = False
+    one_hot_discrete: bool = False
 
     def options(self) -> dict[str, Any]:
         """Options of a single agent's getter; infos and rewards have no one-hot codes."""
@@ -132,10 +132,7 @@ class AgentColumns:
     def read(self, column: ColumnName, question: Question, *, key: str | None = None) -> Any:
         """The answer of a getter.
 
-        Args:
-            column: which column.
-            question: what was asked.
-            key: the name of the extra output, for "outputs".
+        `key` is the name of the extra output, for "outputs".
 
         Raises:
             EpisodeError: an agent is not known.

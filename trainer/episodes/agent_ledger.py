@@ -300,10 +300,6 @@ class AgentLedger:
     def own_id(self, agent: Any, where: str) -> AgentId:
         """The id in the form that the ledger uses.
 
-        Args:
-            agent: an id that was given.
-            where: what it was given in, for the error.
-
         Raises:
             EnvContractError: there is no such agent.
         """
@@ -446,15 +442,8 @@ class AgentLedger:
         """Adds a step in which all that act are observed and get a reward, and no other is.
 
         That is nearly every step of most envs: nothing else can apply, so nothing else is looked
-        at. Measured: 1 µs per agent.
-
-        Args:
-            observations: see `add_step`.
-            actions: see `add_step`.
-            rewards: see `add_step`.
-            infos: see `add_step`.
-            outputs: see `add_step`.
-            flags: `terminateds` and `truncateds`, if any of them is set.
+        at. Measured: 1 µs per agent. Arguments as of `add_step`; `flags` are `terminateds` and
+        `truncateds`, if any is set.
 
         Returns:
             False, with nothing changed, if it is another kind of step.
@@ -724,9 +713,7 @@ class AgentLedger:
     def earned(self, agent: AgentId, *, with_open: bool = True) -> list[float]:
         """Numbers that add up to all that the env gave an agent in the episode.
 
-        Args:
-            agent: its id.
-            with_open: False counts completed rows only.
+        `with_open=False` counts completed rows only.
         """
         line = self.lines.get(agent)
         parts: list[float] = []

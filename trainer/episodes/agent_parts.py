@@ -40,9 +40,7 @@ def empty_ledger(ledger: AgentLedger, *, env_t: int) -> AgentLedger:
 def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
     """The ledger of the chunk that goes on; the given one keeps what it has.
 
-    Args:
-        ledger: of a running episode.
-        lookback: env steps that the successor shows before its first one, at most all there are.
+    The look-back are env steps, at most all there are.
 
     Raises:
         EpisodeError: the data of users in an agent's episode cannot be copied.
@@ -234,14 +232,9 @@ def sliced(ledger: AgentLedger, start: int, stop: int, lookback: int) -> AgentLe
     """The ledger of the env steps start … stop - 1 of a chunk.
 
     Rewards before a first observation and after an end are in no row, so a part has none. A row
-    that begins in the part and ends behind it is open in the part, with its whole reward: which
-    env step paid what is not kept.
-
-    Args:
-        ledger: of the chunk.
-        start: the first env step, counted from the chunk's first one.
-        stop: the env step behind the last one.
-        lookback: env steps of look-back of the part, at most as many as there are.
+    that begins in the part and ends behind it is open in the part, with its whole reward: which env
+    step paid what is not kept. The first env step and the one behind the last one count from the
+    chunk's first one.
     """
     first, last = ledger.env_t_started + start, ledger.env_t_started + stop
     part = empty_ledger(ledger, env_t=first)

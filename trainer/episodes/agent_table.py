@@ -6,12 +6,15 @@ It is played into an empty episode step by step, so it is checked as if an env h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from trainer.agent_ids import ALL_AGENTS, why_no_agent_id
 from trainer.episodes.agent_ledger import AgentLedger
 from trainer.errors import EnvContractError, EpisodeError
 from trainer.types import AgentId
+
+if TYPE_CHECKING:
+    from trainer.episodes.multi_agent_episode import MultiAgentEpisode
 
 STEP_PARTS: Final = (
     "observations",
@@ -22,26 +25,6 @@ STEP_PARTS: Final = (
     "truncateds",
 )
 """What an env step consists of, in the order of `AgentLedger.add_step`."""
-
-
-class Growing(Protocol):
-    """An episode that takes the steps."""
-
-    def add_env_reset(self, observations: Any, infos: Any) -> None:
-        """See `MultiAgentEpisode`."""
-
-    def add_env_step(
-        self,
-        observations: Any,
-        actions: Any,
-        rewards: Any,
-        infos: Any,
-        *,
-        terminateds: Any,
-        truncateds: Any,
-        extra_model_outputs: Any,
-    ) -> None:
-        """See `MultiAgentEpisode`."""
 
 
 class AgentTable:
@@ -113,7 +96,7 @@ class AgentTable:
             return by_step[-1]
         return by_step[last_seen - 1]
 
-    def play(self, episode: Growing, ledger: AgentLedger, *, lookback: int) -> None:
+    def play(self, episode: MultiAgentEpisode, ledger: AgentLedger, *, lookback: int) -> None:
         """Adds all env steps; what was earned in the look-back counts in no return."""
         episode.add_env_reset(self._observations[0], self._infos[0])
         for step, acted in enumerate(self._actions):

@@ -62,14 +62,9 @@ def add_output(
 ) -> None:
     """Adds an extra output that follows from another one and the actions, look-back included.
 
-    Episodes that have the output already, or lack its source, are left alone.
-
-    Args:
-        episodes: after `to_numpy()` or before.
-        name: of the new output.
-        source: of the output it is computed from.
-        compute: called once with the sources and the actions of all steps, [T, …] each; its T rows
-            must not depend on each other.
+    Episodes that have the output already, or lack its source, are left alone. `compute` is called
+    once with the sources and the actions of all steps, [T, …] each; its T rows must not depend on
+    each other.
     """
     chosen = [
         episode
@@ -116,10 +111,8 @@ def with_rewards(
 ) -> SingleAgentEpisode:
     """The same chunk with other rewards; all other columns are shared.
 
-    Args:
-        chunk: to which nothing is added any more.
-        rewards: float64, one per step, look-back included.
-        keeps_return: `get_return()` stays what the env paid.
+    Nothing is added to the chunk any more. With `keeps_return`, `get_return()` stays what the env
+    paid. `rewards` are float64, look-back included.
     """
     # Not `copy.copy`, which would go by way of the episode's state and copy its arrays.
     own = chunk.rewards  # first: this fills a chunk that was not looked at yet

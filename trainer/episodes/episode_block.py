@@ -79,13 +79,7 @@ class EpisodeBlock:
 def flat_columns(
     source: RowSource, places: Sequence[Place], *, with_lookback: bool
 ) -> tuple[EpisodeBlock, list[Place]]:
-    """The rows of some chunks alone, as a block, and where in it they are.
-
-    Args:
-        source: what they are a part of; `is_plain`.
-        places: theirs.
-        with_lookback: take the rows of the look-back, too.
-    """
+    """The rows of some chunks alone, as a block, and where in it they are."""
     where = np.array(places)
     stops = where[:, 3]
     starts = where[:, 1] if with_lookback else where[:, 2]

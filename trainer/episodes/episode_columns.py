@@ -177,13 +177,7 @@ def new_output(
 ) -> LookbackBuffer:
     """A column for a new extra output.
 
-    Args:
-        key: its name.
-        new_data: list or batch; for all steps, or for those after the look-back, which then gets
-            zeros.
-        lookback: how many of the steps are look-back.
-        total: the number of steps, look-back included.
-        is_numpy: whether the other columns are arrays.
+    Without items for the look-back, zeros stand in for them.
 
     Raises:
         EpisodeIndexError: there are more or fewer items than steps.
@@ -220,9 +214,6 @@ def check_alignment(columns: Mapping[str, LookbackBuffer]) -> None:
     """Checks that T + 1 observations and infos go with T items of every other column.
 
     Before the reset there is nothing at all. Look-back counts, and is the same in all columns.
-
-    Args:
-        columns: {name: column}, those of all episodes and the extra outputs.
 
     Raises:
         EpisodeError: a column is too short or too long, or has another look-back than the rest;
@@ -475,11 +466,7 @@ class EpisodeColumns:
     ) -> Any:
         """One extra output by index, or all of them.
 
-        Args:
-            key: the name of the output; None gives {name: items} of all.
-            indices: as in the other getters.
-            neg_index_as_lookback: as in the other getters.
-            fill: as in the other getters.
+        Without a key, {name: items} of all. Indices are as in the other getters.
 
         Raises:
             UnknownOutputError: there is no output of that name.

@@ -360,11 +360,7 @@ def deep_copied(custom_data: dict[Any, Any]) -> dict[Any, Any]:
 def window(columns: EpisodeColumns, start: int, stop: int, *, lookback: int) -> dict[str, Any]:
     """The data of the steps at positions start … stop - 1 as arguments of `fill_columns`.
 
-    Args:
-        columns: the chunk.
-        start: the first step, look-back counted.
-        stop: the step behind the last one.
-        lookback: how many of these steps are look-back of the part.
+    The look-back is counted; `lookback` of the steps are that of the part.
     """
     return {
         "observations": columns.observations.window(start, stop + 1),

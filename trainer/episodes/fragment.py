@@ -10,7 +10,7 @@ them, so their columns are cut out on request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -180,10 +180,7 @@ class Fragment:
     def tail(self, stop: int, length: int, *, but: Collection[str] = ()) -> Fragment:
         """The last rows before a row and the observations at it, in memory of their own.
 
-        Args:
-            stop: the row.
-            length: how many rows, at most `stop`.
-            but: outputs that are left out.
+        At most `stop` rows; outputs of `but` are left out.
         """
         rows = slice(stop - length, stop)
         tail = object.__new__(Fragment)
@@ -215,21 +212,11 @@ class Fragment:
 
     def copied_chunk(self, place: Place) -> dict[str, Any]:
         """The same in memory of its own: a chunk that is kept would keep all the fragment."""
-        columns = self.chunk(place)
-        infos = columns.pop("infos")
-        return {"infos": infos, **{name: _copied(column) for name, column in columns.items()}}
+        return _each(self.chunk(place), np.array)
 
     def lists(self, place: Place) -> dict[str, Any]:
         """The columns of a chunk as lists with memory of their own, as a growing episode has."""
-        columns = self.chunk(place)
-        outputs = columns["extra_model_outputs"]
-        return {
-            **columns,
-            "observations": _own_rows(columns["observations"]),
-            "actions": _own_rows(columns["actions"]),
-            "rewards": columns["rewards"].tolist(),
-            "extra_model_outputs": {name: _own_rows(rows) for name, rows in outputs.items()},
-        }
+        return _each(self.chunk(place), _own_rows, np.ndarray.tolist)
 
 
 def wide_enough(column: Array, values: Array) -> Array:
@@ -248,12 +235,25 @@ def _longer(column: Array, more: int) -> Array:
     return np.concatenate([column, room], axis=1)
 
 
-def _copied(column: Any) -> Any:
-    return nested.map_leaves(np.array, column) if not isinstance(column, int) else column
-
-
 def _own_rows(rows: Array) -> list[Any]:
+    """Items with memory of their own, as a cut leaves them."""
     return list(rows.copy())
+
+
+def _each(
+    columns: dict[str, Any],
+    function: Callable[[Array], Any],
+    rewards: Callable[[Array], Any] | None = None,
+) -> dict[str, Any]:
+    """Arguments of `fill_columns` in which each array went through a function."""
+    outputs = columns["extra_model_outputs"]
+    return {
+        **columns,
+        "observations": function(columns["observations"]),
+        "actions": function(columns["actions"]),
+        "rewards": (rewards or function)(columns["rewards"]),
+        "extra_model_outputs": {name: function(column) for name, column in outputs.items()},
+    }
 
 
 # ---- fragment episode
@@ -355,10 +355,11 @@ class FragmentEpisode(SingleAgentEpisode):
         state = self.__dict__
         given = {name: state[name] for name in _FILLED & state.keys()}  # what was set
         observation_space, action_space = state["_spaces"]
-        fragment, place = state["_fragment"], state["_place"]
+        rows, place = state["_fragment"], state["_place"]
+        is_resting = "_is_resting" in state
         self._start_empty_user_data()
         self.fill_columns(
-            **(_items_of(fragment, place) if "_is_resting" in state else _columns(fragment, place)),
+            **(_each(rows.chunk(place), _own_rows) if is_resting else _columns(rows, place)),
             observation_space=observation_space,
             action_space=action_space,
         )
@@ -416,25 +417,8 @@ _MUCH_MORE_ROWS: Final = 4
 def _columns(rows: RowSource, place: Place) -> dict[str, Any]:
     """The columns of a chunk, which keep no more than a few times their own memory alive."""
     columns = rows.chunk(place)
-    if rows.rewards.size <= _MUCH_MORE_ROWS * (place.stop - place.first):
-        return columns
-    outputs = columns["extra_model_outputs"]
-    return {
-        **columns,
-        **{name: columns[name].copy() for name in ("observations", "actions", "rewards")},
-        "extra_model_outputs": {name: column.copy() for name, column in outputs.items()},
-    }
-
-
-def _items_of(rows: RowSource, place: Place) -> dict[str, Any]:
-    """The columns of a chunk as lists of items with memory of their own, as a cut leaves them."""
-    columns = rows.chunk(place)
-    outputs = columns["extra_model_outputs"]
-    return {
-        **columns,
-        **{name: _own_rows(columns[name]) for name in ("observations", "actions", "rewards")},
-        "extra_model_outputs": {name: _own_rows(column) for name, column in outputs.items()},
-    }
+    are_few = rows.rewards.size <= _MUCH_MORE_ROWS * (place.stop - place.first)
+    return columns if are_few else _each(columns, np.array)
 
 
 _GIVEN_BY_USERS: Final = frozenset({*_COLUMNS, *USER_DATA, "own_change", "earlier_change"})

@@ -280,12 +280,6 @@ def num_items(items: Any) -> int:
 def overwritten(data: Any, places: Sequence[int], new_items: Any, *, total: int) -> Any:
     """The column with new items at some places.
 
-    Args:
-        data: list or batch of `total` items.
-        places: existing positions.
-        new_items: list or batch with one item for each place.
-        total: the number of items of the column.
-
     Raises:
         EpisodeError: `data` is a batch, and the new items have another form than those that stay.
     """

@@ -583,8 +583,8 @@ class MultiAgentEpisode(Episode):
             env_steps,
             neg_index_as_lookback,
             fill,
-            one_hot_discrete,
             return_list,
+            one_hot_discrete,
         )
         return self._columns.read("observations", question)
 
@@ -599,9 +599,7 @@ class MultiAgentEpisode(Episode):
         return_list: bool = False,
     ) -> Any:
         """Info dicts; as `get_observations`. By env step also those without an observation."""
-        question = Question(
-            indices, agent_ids, env_steps, neg_index_as_lookback, fill, False, return_list
-        )
+        question = Question(indices, agent_ids, env_steps, neg_index_as_lookback, fill, return_list)
         return self._columns.read("infos", question)
 
     def get_actions(
@@ -622,8 +620,8 @@ class MultiAgentEpisode(Episode):
             env_steps,
             neg_index_as_lookback,
             fill,
-            one_hot_discrete,
             return_list,
+            one_hot_discrete,
         )
         return self._columns.read("actions", question)
 
@@ -638,9 +636,7 @@ class MultiAgentEpisode(Episode):
         return_list: bool = False,
     ) -> Any:
         """Rewards at the env steps of the actions that led to them; as `get_observations`."""
-        question = Question(
-            indices, agent_ids, env_steps, neg_index_as_lookback, fill, False, return_list
-        )
+        question = Question(indices, agent_ids, env_steps, neg_index_as_lookback, fill, return_list)
         return self._columns.read("rewards", question)
 
     def get_extra_model_outputs(
@@ -661,9 +657,7 @@ class MultiAgentEpisode(Episode):
         Raises:
             UnknownOutputError: no agent has an output of that name.
         """
-        question = Question(
-            indices, agent_ids, env_steps, neg_index_as_lookback, fill, False, return_list
-        )
+        question = Question(indices, agent_ids, env_steps, neg_index_as_lookback, fill, return_list)
         return self._columns.outputs(question, key=key)
 
     def get_common_infos(self, indices: Indices = None) -> Any:

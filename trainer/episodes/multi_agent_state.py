@@ -90,12 +90,7 @@ _OWN_STATE: Final[Mapping[str, shapes.ShapeCheck]] = {
 def ledger_state(
     ledger: AgentLedger, episode_state: Callable[[SingleAgentEpisode], State]
 ) -> State:
-    """All there is to know of a ledger but the spaces, as plain data.
-
-    Args:
-        ledger: which one.
-        episode_state: gives the state of one agent's episode, copied or shared.
-    """
+    """All there is to know of a ledger but the spaces, as plain data; episodes copied or shared."""
     state: State = {name: getattr(ledger, name) for name in (*_PLAIN, *_COUNTS)}
     state["id_"] = ledger.id_
     state["possible"] = None if ledger.possible is None else list(ledger.possible)
@@ -151,12 +146,7 @@ def modules_in_state(state: State) -> set[ModuleId]:
 
 
 def why_not_of_agents(state: State, agents: Collection[AgentId]) -> str | None:
-    """What of a state that was checked names other agents, or an agent without a module.
-
-    Args:
-        state: of an episode of a run, where each agent that appeared has its module.
-        agents: all possible ones.
-    """
+    """What of a state that was checked names other agents, or an agent without a module."""
     for name in ("modules", "episode_ids", "lines", "ends", "appeared", *_ACCOUNTS):
         for index, pair in enumerate(state[name]):
             if pair["agent"] not in agents:
@@ -220,12 +210,6 @@ def ledger_from_state(
     make_episode: Callable[[State, Any, Any], SingleAgentEpisode],
 ) -> AgentLedger:
     """The ledger of a state that was checked.
-
-    Args:
-        state: what `ledger_state` gave.
-        observation_spaces: by agent, as far as known.
-        action_spaces: by agent, as far as known.
-        make_episode: makes an agent's episode from its state and its two spaces.
 
     Raises:
         EpisodeError: the columns of an agent's episode do not fit together.

@@ -47,10 +47,6 @@ def first_leaf(tree: Any) -> Any:
 def stack(items: Sequence[Any], *, name: str) -> Any:
     """One batch from at least one item.
 
-    Args:
-        items: values of the same structure and shapes.
-        name: what the items are, for the error text.
-
     Raises:
         EpisodeError: the items differ in structure or shape, or are no numbers, strings or arrays.
     """
@@ -167,10 +163,6 @@ def batch_length(batch: Any) -> int:
 
 def checked_length(batch: Any, *, name: str) -> int:
     """The number of rows of a batch that a user gave.
-
-    Args:
-        batch: arrays, in dicts and tuples or not.
-        name: what it holds, for the error text.
 
     Raises:
         EpisodeError: a leaf is not an array with a leading dimension, or they differ in length.

@@ -94,12 +94,8 @@ class Asking:
     ) -> None:
         """Prepares workers for remote runners; rounds start them.
 
-        Args:
-            records: of the runners.
-            policy: what to do about failures.
-            crash_files: where requests that failed are kept.
-            on_recreated: called after a request with the numbers of the runners that were replaced.
-            engine: where remote runners live; None is for processes of this machine.
+        `on_recreated` is called after a request with the numbers of the runners that were replaced.
+        Without an engine, runners are processes of this machine.
         """
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
@@ -357,13 +353,6 @@ class UserCalls:
     """
 
     def __init__(self, records: RunnerRecords, asking: Asking, on_metrics: OnMetrics) -> None:
-        """Begins without a call.
-
-        Args:
-            records: of the runners.
-            asking: asks them.
-            on_metrics: called with what the functions logged.
-        """
         self.num_recorded = 0
         self._records = records
         self._asking = asking
@@ -400,12 +389,8 @@ class UserCalls:
     ) -> list[Any]:
         """Calls a function in some runners and waits for all answers.
 
-        Args:
-            func: see `EnvRunnerGroup.foreach_env_runner`.
-            indices: numbers of the runners.
-            kwargs: keyword arguments of the call.
-            doing: what the runners do, for messages.
-            timeout_s: how long a runner may go without an env step; None is for ever.
+        A runner may go for `timeout_s` without an env step; None is for ever. `doing` says what the
+        runners do, for messages.
         """
         result = self._asking.run(asks_for(func, kwargs, indices, stall_limit_s=timeout_s))
         self.commit(result.answers)
@@ -478,15 +463,13 @@ class UserCalls:
     ) -> int:
         """Lets runners call a function, and waits for none of them; how many took the call.
 
-        Args:
-            func: see `EnvRunnerGroup.foreach_env_runner`.
-            indices: numbers of the runners.
-            kwargs: keyword arguments of the call.
-            keeps_answers: they will be fetched; else they are dropped.
+        Answers that are not kept (`keeps_answers`) are dropped.
         """
         asks = asks_for(func, kwargs, indices)
         for ask in asks.values() if self._records.is_remote else ():
-            _require_that_it_travels(ask)
+            _require_that_it_travels(
+                ask.arguments, name="the arguments of a call", undone="No env runner was asked"
+            )
         self._advance(0.0)
         if not keeps_answers and self.under_way is not None and self.under_way.is_busy(asks):
             self._asking.finish()  # else the message that a runner had no time is lost
@@ -617,12 +600,12 @@ def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) ->
             )
 
 
-def _require_that_it_travels(ask: Ask) -> None:
-    """Refuses a call before it is made: one that fails ends all others that are under way."""
+def _require_that_it_travels(thing: Any, *, name: str, undone: str) -> None:
+    """Refuses what cannot be sent before it is: a failing call ends all others under way."""
     try:
-        pack_object(ask.arguments, name="the arguments of a call")
+        pack_object(thing, name=name)
     except PackingError as error:
-        raise SerializationError(f"No env runner was asked: {error}") from error
+        raise SerializationError(f"{undone}: {error}") from error
 
 
 # ---- calls under way
@@ -642,11 +625,8 @@ class AsyncCalls:
     ) -> None:
         """Begins without a call.
 
-        Args:
-            round_: the round in which they are made.
-            on_answers: told the answers.
-            on_over: told what came out of the round, once all answers are in, and whose last
-                answer will be fetched.
+        `on_over` is told what came out of the round, once all answers are in, and whose last answer
+        will be fetched.
         """
         self._round = round_
         self._on_answers = on_answers
@@ -668,10 +648,6 @@ class AsyncCalls:
     def ask(self, asks: Mapping[int, Ask], *, keeps_answers: bool) -> int:
         """Makes calls in those runners that have none under way.
 
-        Args:
-            asks: the calls, by runner number.
-            keeps_answers: they will be fetched.
-
         Returns:
             how many were made.
         """
@@ -684,9 +660,6 @@ class AsyncCalls:
 
     def advance(self, timeout_s: float) -> bool:
         """Takes the answers that are there.
-
-        Args:
-            timeout_s: how long to wait if there is none.
 
         Returns:
             whether no call is under way any more.
@@ -738,27 +711,22 @@ class EnvTasks:
             )
         self.require("set_task()")
         for task in tasks if self._records.is_remote else ():
-            try:
-                pack_object(task, name="the task")
-            except PackingError as error:
-                raise SerializationError(f"The task {task!r:.80} was not set: {error}") from error
+            undone = f"The task {task!r:.80} was not set"
+            _require_that_it_travels(task, name="the task", undone=undone)
         for place in self._records:
             first = place.spec.first_slot
             for index, task in enumerate(tasks[first : first + place.spec.num_envs]):
                 place.set_task(index, copy.deepcopy(task))
 
     def get(self) -> list[Any]:
-        """The tasks of all sub-envs, by env slot; None where there is none.
-
-        As of the last answer of their runner, and what was set since.
-        """
+        """See `EnvRunnerGroup.get_tasks`."""
         return [
             position.tasks[-1].task if position.tasks else None
             for position in self._records.positions()
         ]
 
     def positions(self) -> list[State]:
-        """The tasks as slots of a state without running episodes; empty if there are none."""
+        """See `EnvRunnerGroup.get_task_positions`."""
         return [
             SlotPosition(tasks=position.task_now).to_state()
             for position in self._records.positions()
@@ -766,14 +734,7 @@ class EnvTasks:
         ]
 
     def require(self, what_for: str) -> None:
-        """Makes sure that the envs can be given tasks.
-
-        Args:
-            what_for: what needs them, for the message.
-
-        Raises:
-            TaskError: they cannot; says what they lack.
-        """
+        """See `EnvRunnerGroup.require_tasks`."""
         for place in self._records:
             if place.why_no_tasks:
                 raise TaskError(
@@ -784,11 +745,7 @@ class EnvTasks:
                 )
 
     def check_can_be_saved(self) -> None:
-        """Makes sure that all tasks are plain data.
-
-        Raises:
-            StateError: one is not; names the env and the task.
-        """
+        """See `EnvRunnerGroup.check_tasks_can_be_saved`."""
         for place in self._records:
             for index, position in enumerate(place.positions):
                 where = f"sub-env {index} of {place.spec.title}"

@@ -159,9 +159,8 @@ class CrashFiles:
     ) -> None:
         """Writes nothing yet.
 
-        Args:
-            directory: where to; None writes nothing at all.
-            about: plain data that says which algorithm and config it is.
+        Without a directory, it never writes. `about` is plain data that says which algorithm and
+        config it is.
         """
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._about = dict(about or {})
@@ -177,11 +176,8 @@ class CrashFiles:
     ) -> str:
         """Keeps what a runner was asked when it failed.
 
-        Args:
-            place: the runner's, before anything about it was changed.
-            weights: what it acted with.
-            request: what it was asked; None if it failed while it was made or put back.
-            why: what happened.
+        The place is the runner's before anything about it was changed. Without a request, it failed
+        while it was made or put back.
 
         Returns:
             a sentence that says what can be done with it; empty if nothing was written. Whatever

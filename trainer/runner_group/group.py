@@ -345,8 +345,7 @@ class EnvRunnerGroup:
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
 
-        Args:
-            stream: the first half of their positions; see `Assignment`.
+        The stream is the first half of their positions; see `Assignment`.
         """
         self._asking.finish()
         self._calls.begin_evaluation()
@@ -404,11 +403,7 @@ class EnvRunnerGroup:
         return self._with_losses(play.sample())
 
     def abandon_play(self, *, but: TicketPlay | None = None) -> None:
-        """Ends the play that is under way, if there is one; nothing comes of it.
-
-        Args:
-            but: one that may go on.
-        """
+        """Ends the play that is under way, if there is one; nothing comes of it."""
         under_way = self._asking.under_way
         if isinstance(under_way, TicketPlay) and under_way is not but:
             self._asking.abandon()
@@ -680,9 +675,6 @@ class EnvRunnerGroup:
 
     def require_tasks(self, what_for: str) -> None:
         """Makes sure that the envs can be given tasks.
-
-        Args:
-            what_for: what needs them, for the message.
 
         Raises:
             TaskError: they cannot; says what they lack.

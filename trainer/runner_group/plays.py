@@ -152,12 +152,8 @@ class RequestAhead:
     ) -> None:
         """Asks every runner, and does not wait.
 
-        Args:
-            round_: the round in which they are asked.
-            places: those of the runners, by number.
-            on_dropped: told what came out of the round if it is not taken, and why it failed.
-            requests: what was asked for, by runner number.
-            asks: the same of runners that can be asked.
+        `asks` has the requests of runners that can be asked; `on_dropped` is told what came out of
+        the round if it is not taken, and why it failed.
         """
         self._round = round_
         self._places = places
@@ -280,17 +276,9 @@ class TicketPlay:
     ) -> None:
         """Asks every runner for its share of the tickets.
 
-        Args:
-            round_: the round in which they are asked.
-            places: those of the runners, by number.
-            healthy: says whom to ask.
-            on_over: told when all is over.
-            tickets: what to play.
-            request: what to ask, tickets aside.
-            limit: a runner without progress for so long is replaced.
-            waits_for_all: every ticket is played, whatever it takes, or an error is raised. Else
-                the share of a runner that is stuck or has failed is handed to an idle one, and a
-                ticket that fails there as well is missing.
+        With `waits_for_all`, every ticket is played, whatever it takes, or an error is raised. Else
+        the share of a runner that is stuck or has failed is handed to an idle one, and a ticket
+        that fails there as well is missing. `on_over` is told when all is over.
         """
         self.tickets = tuple(tickets)
         self.missing: list[Assignment] = []
@@ -330,9 +318,6 @@ class TicketPlay:
     def advance(self, timeout_s: float = 0.0) -> bool:
         """Takes the answers that are there and hands out what is left to play.
 
-        Args:
-            timeout_s: how long to wait if there is none.
-
         Returns:
             whether it is over.
         """
@@ -370,9 +355,6 @@ class TicketPlay:
         """Takes over where runners stood after answers, when the places were put back to before.
 
         Those answers are there, whatever else is undone: these tickets are never played again.
-
-        Args:
-            since: how many had been answered then.
         """
         if self.is_abandoned:
             return

@@ -420,9 +420,7 @@ class RunnerRecords:
     def __init__(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
         """Makes empty records.
 
-        Args:
-            spec: of any runner; indices and slots are filled in for each.
-            num_env_runners: remote runners; with 0 there is the one of this process.
+        With 0 remote runners there is the one of this process.
         """
         self.num_episodes_lost = self.num_env_steps_lost = 0
         self._told_env_states: set[str] = set()

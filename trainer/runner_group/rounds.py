@@ -128,11 +128,7 @@ class RoundResult:
         place.warn_of_lost_episodes(len(report.lost))
 
     def raise_first_failure(self, *, doing: str) -> None:
-        """Raises the failure of the first runner that has one.
-
-        Args:
-            doing: what the runner did, for the message.
-        """
+        """Raises the failure of the first runner that has one."""
         for index, outcome in sorted(self.failures.items()):
             summary = f"Env runner {index} {outcome.describe()} while it {doing}."
             if isinstance(outcome, Lost):
@@ -146,9 +142,7 @@ class RoundResult:
 def raise_original(outcome: Failed, summary: str) -> NoReturn:
     """Raises what the user's code raised in a runner, of its own type.
 
-    Args:
-        outcome: how the call ended.
-        summary: what happened, for the `RunnerFailedError` that is chained as cause.
+    The summary is what the `RunnerFailedError` says that is chained as cause.
     """
     error = outcome.failure.unpack_error()
     cause = RunnerFailedError(f"{summary}\n\n{outcome.failure.traceback_text}")
@@ -170,8 +164,7 @@ class Round(abc.ABC):
     def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries the round through.
 
-        Args:
-            asks: what to ask whom, by runner number; None only sees to it that the runner is there.
+        An ask of None only sees to it that the runner is there.
 
         Raises:
             Exception: what the user's code raised in a runner that may not be repaired, with the

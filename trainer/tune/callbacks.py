@@ -235,38 +235,27 @@ class LoggerCallback(Callback):
         self.log_trial_end(trial, failed=True)
 
 
-class _NumberedRows:
-    """Gives each row its number within the trial, by which sinks place it."""
-
-    def __init__(self, sink: Any) -> None:
-        self._sink = sink
-
-    def append(self, row: Mapping[str, Any], number: int) -> None:
-        self._sink.append({**row_of(row), "training_iteration": number})
-
-
 class CSVLoggerCallback(LoggerCallback):
     """Writes `progress.csv` into each trial's folder; a column may appear late."""
 
     _file = "progress.csv"
 
     def __init__(self) -> None:
-        self._sinks: dict[str, _NumberedRows] = {}
+        self._sinks: dict[str, CSVResults] = {}
 
     def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
         """Writes a row; one that comes again takes its old place."""
         del iteration
         if trial.path not in self._sinks:
-            self._sinks[trial.path] = _NumberedRows(self._sink(trial))
-        self._sinks[trial.path].append(result, trial._trial.num_rows)
+            self._sinks[trial.path] = CSVResults(Path(trial.path) / self._file)
+        # Sinks place a row by its number within the trial.
+        row = {**row_of(result), "training_iteration": trial._trial.num_rows}
+        self._sinks[trial.path].append(row)
 
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
         """Forgets the file."""
         del failed
         self._sinks.pop(trial.path, None)
-
-    def _sink(self, trial: TrialView) -> Any:
-        return CSVResults(Path(trial.path) / self._file)
 
 
 class JsonLoggerCallback(LoggerCallback):

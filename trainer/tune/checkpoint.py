@@ -167,7 +167,8 @@ def take_in(source: Path, target: Path) -> None:
     is whole, and on the disk, whenever it is there.
     """
     unfinished = cleared_for(target)
-    if _is_temporary(source) and _has_same_device(source, target.parent):
+    is_temporary = source.resolve().is_relative_to(Path(tempfile.gettempdir()).resolve())
+    if is_temporary and source.stat().st_dev == target.parent.stat().st_dev:
         source.rename(unfinished)
     else:
         shutil.copytree(source, unfinished)
@@ -203,11 +204,3 @@ def sync_and_digest(folder: Path) -> str:
 def digest_of(folder: Path) -> str | None:
     """The digest that `sync_and_digest` gave for the same files; None if there is no directory."""
     return sync_and_digest(folder) if folder.is_dir() else None
-
-
-def _is_temporary(path: Path) -> bool:
-    return path.resolve().is_relative_to(Path(tempfile.gettempdir()).resolve())
-
-
-def _has_same_device(one: Path, other: Path) -> bool:
-    return one.stat().st_dev == other.stat().st_dev

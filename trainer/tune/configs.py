@@ -396,12 +396,6 @@ _PLAIN_TUNING: Final = TuneConfig()
 
 
 def default_num_lanes(cpus: float, request: float, num_trials: int | None) -> int:
-    """How many trials run at the same time, if the user does not say.
-
-    Args:
-        cpus: declared logical CPUs.
-        request: what trial 0 asks for.
-        num_trials: how many there will be; None: not known.
-    """
+    """How many trials run at the same time, if the user does not say."""
     fitting = max(1, math.floor(cpus / request + 1e-9)) if request > 0 else 1
     return fitting if num_trials is None else max(1, min(fitting, num_trials))

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 
 from checkpoints.arguments import shown
 from checkpoints.data_classes import dataclass
+from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
 from trainer.seeding import trial_seed
 from trainer.tune.events import (
@@ -61,7 +62,7 @@ from trainer.tune.rows import AppearingKeys, Mode, Row, view_of
 from trainer.tune.scheduling import SchedulerContext, TrialScheduler, Verdict
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
-from trainer.tune.stoppers import StopCriteria, unused
+from trainer.tune.stoppers import StopCriteria
 from trainer.tune.turns import FILL, Turns
 
 RowOf = Callable[[int, int], Row]
@@ -148,7 +149,8 @@ class Controller:
         self._plan = plan
         self._stop = plan.stop
         # Copies: what the user gave stays as it is, to be given to a restore once more.
-        self._searcher, self._scheduler = unused(plan.searcher), unused(plan.scheduler)
+        self._searcher = copied_if_possible(plan.searcher)
+        self._scheduler = copied_if_possible(plan.scheduler)
         self._scheduler.extend(plan.space)
         self._searcher.set_search_properties(plan.metric, plan.mode)
         self._searcher.begin(SearchContext(plan.space, plan.seed, plan.num_samples))

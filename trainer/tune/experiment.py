@@ -154,11 +154,8 @@ class Experiment:
     ) -> None:
         """Goes on with an experiment from its journal.
 
-        Args:
-            journal: to go on with; it was read.
-            entries: what it holds for the controller.
-            elapsed_s: seconds that it ran before.
-            has_new_stop: other stop criteria decided until now; `amend` is called next.
+        `entries` are what the journal holds for the controller. With `has_new_stop`, other stop
+        criteria decided until now; `amend` is called next.
         """
         self._journal = journal
         self._is_restored = True

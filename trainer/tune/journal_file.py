@@ -54,8 +54,7 @@ class JournalFile:
     def read(self, known: ReadJournal | None = None) -> list[dict[str, Any]]:
         """All entries; a torn last line is cut off the file.
 
-        Args:
-            known: what was read before, taken as it is if the file has not grown since.
+        What is `known` was read before, and is taken as it is if the file has not grown since.
 
         Raises:
             JournalError: a line before the last is damaged; the file cannot be read.

@@ -245,14 +245,7 @@ class Deaths:
     def add(
         self, lost: Lost, *, row_number: int, was_starting: bool, num_heartbeats: int = 0
     ) -> str:
-        """Notes a death; returns why it is the last, or "".
-
-        Args:
-            lost: how it ended.
-            row_number: the row that was being made.
-            was_starting: before there was anything to make rows.
-            num_heartbeats: heartbeats that it had made in this row.
-        """
+        """Notes a death; returns why it is the last, or ""."""
         where = "while the trial was set up" if was_starting else f"at report {row_number}"
         if lost.stalled_s is not None:
             self._num_stalls += 1
@@ -365,10 +358,8 @@ class Lane:
     ) -> None:
         """Starts a trial as soon as the one before is gone.
 
-        Args:
-            start: what to start.
-            saves: states to be saved when its rows have been made again.
-            then_end: it is started for them alone.
+        States of `saves` are saved when its rows have been made again; with `then_end`, it is
+        started for them alone.
         """
         self._waiting.append(_Waiting(start, tuple(saves), then_end))
         if self._running is not None:
@@ -704,9 +695,7 @@ class Lanes:
     def wait(self, timeout_s: float, *, prefer: int | None = None) -> None:
         """Waits until something has happened, or it is time to pump a lane.
 
-        Args:
-            timeout_s: how long at most.
-            prefer: in this process, the trial whose turn it is.
+        In this process, the trial whose turn it is comes first (`prefer`).
         """
         asked = [lane for lane in self.lanes if lane.has_asked]
         moments = [at for lane in self.lanes if (at := lane.next_moment()) is not None]

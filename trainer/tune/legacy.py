@@ -108,54 +108,49 @@ class ExperimentAnalysis:
     @property
     def best_trial(self) -> Result:
         """The best result by the experiment's metric."""
-        return self._best()
+        return self.get_best_trial()
 
     @property
     def best_config(self) -> Any:
         """The config of the best trial."""
-        return self._best().config
+        return self.get_best_trial().config
 
     @property
     def best_result(self) -> dict[str, Any]:
         """The last row of the best trial."""
-        return self._best().metrics or {}
+        return self.get_best_trial().metrics or {}
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint of the best trial."""
-        return self._best().checkpoint
+        return self.get_best_trial().checkpoint
 
     @property
     def best_logdir(self) -> str:
         """The folder of the best trial."""
-        return self._best().path
+        return self.get_best_trial().path
 
     best_trial_path = best_logdir
-
-    def _best(
-        self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
-    ) -> Result:
-        return self.grid.get_best_result(
-            metric or self.default_metric, mode or self.default_mode, scope
-        )
 
     def get_best_trial(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
     ) -> Result:
         """The best result; see `ResultGrid.get_best_result`."""
-        return self._best(metric, mode, scope)
+        return self.grid.get_best_result(
+            metric or self.default_metric, mode or self.default_mode, scope
+        )
 
     def get_best_config(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
     ) -> Any:
         """The config of the best trial."""
-        return self._best(metric, mode, scope).config
+        return self.get_best_trial(metric, mode, scope).config
 
     def get_best_logdir(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
     ) -> str:
         """The folder of the best trial."""
-        return self._best(metric, mode, scope).path
+        return self.get_best_trial(metric, mode, scope).path
 
     def get_best_checkpoint(
         self, trial: Result, metric: str | None = None, mode: Mode | None = None
@@ -170,7 +165,7 @@ class ExperimentAnalysis:
         self, trial: Result | None = None, metric: str | None = None, mode: Mode | None = None
     ) -> Checkpoint | None:
         """The newest checkpoint of a trial; None: of the best one."""
-        return (trial or self._best(metric, mode)).checkpoint
+        return (trial or self.get_best_trial(metric, mode)).checkpoint
 
     def get_all_configs(self) -> dict[str, Any]:
         """All configs, by the trials' folders."""

@@ -95,11 +95,6 @@ def not_offered(name: str) -> str | None:
 def stand_in(name: str, known: Iterable[str], *, module: str) -> Callable[..., NoReturn]:
     """What stands for a name of Ray Tune that is not offered: a script that imports it is told.
 
-    Args:
-        name: that was looked for.
-        known: the names that there are.
-        module: where it was looked for.
-
     Raises:
         AttributeError: nothing is known of the name.
     """

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.optional_import import optional_module
-from checkpoints.arguments import shown
+from checkpoints.arguments import plain_scalar, shown
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.rows import Row, number_at
@@ -319,7 +319,7 @@ class OptunaSearch(Searcher):
                 index = domain.index(value)
                 labels[path] = _labels_of(domain)[index or 0]
             else:
-                labels[path] = value.item() if isinstance(value, np.generic) else value
+                labels[path] = plain_scalar(value)
         return labels
 
     def _add_known_points(self, rewards: Sequence[Any]) -> None:
@@ -383,18 +383,17 @@ class OptunaSearch(Searcher):
 
     def describe(self) -> dict[str, Any]:
         """Its arguments."""
+        sampler = self._sampler
         return {
             "type": "OptunaSearch",
             "metric": self.metric,
             "mode": self.mode,
-            "sampler": "TPESampler" if self._sampler is None else _type_name(self._sampler),
+            "sampler": "TPESampler"
+            if sampler is None
+            else getattr(sampler, "__qualname__", type(sampler).__name__),
             "seed": self._seed,
             "points_to_evaluate": [repr(point) for point in self._points],
         }
-
-
-def _type_name(sampler: Any) -> str:
-    return getattr(sampler, "__qualname__", type(sampler).__name__)
 
 
 def _labels_of(domain: Choice) -> tuple[Any, ...]:

@@ -45,9 +45,7 @@ _STEPS: Final = "num_env_steps_sampled_lifetime"
 
 def shown_value(value: Any) -> str:
     """A value in few characters: numbers with four digits."""
-    if isinstance(value, bool | np.bool_) or value is None:
-        return str(value)
-    if isinstance(value, int | np.integer):
+    if value is None or isinstance(value, bool | np.bool_ | int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating):
         return "nan" if math.isnan(value) else f"{value:.4g}"
@@ -63,10 +61,7 @@ def short_name(path: str) -> str:
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = 0) -> str:
     """A table as plain text; columns that do not fit are left out from the middle.
 
-    Args:
-        columns: their names.
-        rows: a text per column.
-        width: of the terminal; 0: any.
+    Width 0 is any.
     """
     names = [short_name(name) for name in columns]
     widths = [
@@ -142,10 +137,7 @@ class ProgressReporter:
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> str | None:
         """The text to show; None for the table.
 
-        Args:
-            trials: all of them.
-            done: the experiment is over.
-            sys_info: the line above the table.
+        `sys_info` is the line above the table.
         """
         del trials, done, sys_info
         return None
@@ -350,9 +342,7 @@ class Progress:
     def tell_silent(self, running: Mapping[int, int], *, after_s: float) -> None:
         """Says which trials have been at a row for long, and again after as long.
 
-        Args:
-            running: trials that are at work, with the numbers of the rows that they make.
-            after_s: how long that is.
+        `running` has the trials that are at work, with the numbers of the rows that they make.
         """
         now = time.monotonic()
         for number in self._last_row_at.keys() - running.keys():

@@ -47,9 +47,8 @@ class Session:
 def sessions_of(entries: Iterable[Entry], *, has_new_stop: bool = False) -> list[Session]:
     """A journal, without its header, in parts; at least one.
 
-    Args:
-        entries: of the journal.
-        has_new_stop: the criteria of today are in force from the end of the journal on.
+    The header of the journal is left out. With `has_new_stop`, the criteria of today are in force
+    from its end on.
     """
     sessions = [Session(None)]
     for entry in entries:

@@ -390,11 +390,7 @@ def result_of(
 ) -> Result:
     """The result of a trial.
 
-    Args:
-        trial: the controller's record.
-        config_of: makes its config.
-        path: its folder.
-        saved: its checkpoints that count; those for repairs alone are left out.
+    Checkpoints for repairs alone are no part of `saved`.
     """
     error = trial.error if trial.status is TrialStatus.ERROR else None
     return Result(

@@ -95,7 +95,6 @@ class AppearingKeys:
     NUM_ROWS: Final = 5
 
     def __init__(self, keys: Iterable[str]) -> None:
-        """Begins to look for keys."""
         self._unseen = set(keys)
         self._num_rows = 0
 

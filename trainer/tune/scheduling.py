@@ -156,12 +156,7 @@ class TrialScheduler:
         """The lines of `pbt_policy_….txt` of a trial that went on from another one.
 
         Each is a JSON list as in Ray Tune: trial, donor, row of the trial, row of the donor, config
-        of the donor, new config.
-
-        Args:
-            trials: all of the experiment.
-            number: of the trial.
-            configs: params -> config.
+        of the donor, new config. `configs` gives a config of params.
         """
         return ()
 

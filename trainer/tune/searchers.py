@@ -136,9 +136,7 @@ class Searcher:
     def may_suggest(self, num_running: int, num_unfinished: int) -> bool:
         """Whether a suggestion may be asked for.
 
-        Args:
-            num_running: trials that hold a lane.
-            num_unfinished: these, and paused ones.
+        Running ones hold a lane; unfinished are these, and paused ones.
         """
         return True
 

@@ -47,9 +47,8 @@ class ServiceLogger(LoggerCallback):
     def open_run(self, run_id: str, facts: Mapping[str, Any]) -> Any:
         """Begins the run of a trial, or goes on with it; returns what `log_row` is given.
 
-        Args:
-            run_id: the same for the same trial of the same experiment.
-            facts: "name", "experiment", "folder" and "params".
+        The id is the same for the same trial of the same experiment; the facts are "name",
+        "experiment", "folder" and "params".
         """
         raise NotImplementedError
 

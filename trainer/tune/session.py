@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from callbacks.ready_made.result_files import jsonable
+from checkpoints.arguments import plain_scalar
 from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
@@ -183,9 +184,7 @@ _OF_PROCESS: Final[list[Session]] = []
 def enter_session(session: Session, *, for_process: bool) -> None:
     """From now on, `report` in this thread goes to this session.
 
-    Args:
-        session: whose rows they are.
-        for_process: also in threads that have none of their own.
+    `for_process`: also in threads that have none of their own.
     """
     _SESSIONS.current = session
     if for_process:
@@ -300,9 +299,7 @@ def _plain(
         elif _is_scalar(entry):
             row[str(name)] = entry
         elif _is_list(entry):
-            row[str(name)] = [
-                part.item() if isinstance(part, np.generic) else part for part in entry
-            ]
+            row[str(name)] = [plain_scalar(part) for part in entry]
         elif takes_arrays:
             row[str(name)] = jsonable(entry)
         else:

@@ -6,24 +6,23 @@ appear. What a stopper remembers is rebuilt by showing it the same rows again (`
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from checkpoints.arguments import checked_arguments, shown
+from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
 from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
 
-_Part = TypeVar("_Part")
-
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    ">=": lambda value, bound: value >= bound,
-    "<=": lambda value, bound: value <= bound,
+    ">=": operator.ge,
+    "<=": operator.le,
 }
 
 
@@ -338,7 +337,7 @@ class StopCriteria:
 
     def __init__(self, stop: Any = None, *, time_budget_s: float | None = None) -> None:
         given = stop if isinstance(stop, list | tuple) else [] if stop is None else [stop]
-        self._stoppers = [unused(_as_stopper(each)) for each in given]
+        self._stoppers = [copied_if_possible(_as_stopper(each)) for each in given]
         self.keys = _all_keys(self._stoppers)
         bounds = [each for each in self._stoppers if isinstance(each, _Bounds)]
         self._appearing = AppearingKeys(key for each in bounds for key in each.keys or ())
@@ -372,10 +371,7 @@ class StopCriteria:
     def stops_trial(self, trial_id: str, row: Row, *, is_past: bool = False) -> str | None:
         """Why the trial ends with this row; None: it goes on. Every criterion sees the row.
 
-        Args:
-            trial_id: of the trial.
-            row: its newest one.
-            is_past: other criteria decided on it; these have to know it all the same.
+        A past row was decided on by other criteria; these have to know it all the same.
 
         Raises:
             TuneError: a key of a dict is in none of the first rows.
@@ -397,14 +393,6 @@ def _all_keys(stoppers: Iterable[Stopper]) -> tuple[str, ...] | None:
     """The keys that any of them looks at; None if one may look at anything."""
     keys = [each.keys for each in stoppers]
     return None if None in keys else tuple(key for each in keys for key in each or ())
-
-
-def unused(part: _Part) -> _Part:
-    """A copy of what a user gave, so that it stays as it is and can be given again."""
-    try:
-        return copy.deepcopy(part)
-    except Exception:  # noqa: BLE001 - a class of a user that cannot be copied serves once
-        return part
 
 
 def _as_stopper(given: Any) -> Stopper:

@@ -214,12 +214,7 @@ def header_of(
 ) -> dict[str, Any]:
     """The journal's first line.
 
-    Args:
-        plan: of the experiment.
-        name: of its folder.
-        trainable: its name.
-        param_space: as the user wrote it.
-        settings: further ones that a restore takes over, as plain data.
+    `settings` are further ones that a restore takes over, as plain data.
     """
     return {
         "event": "header",

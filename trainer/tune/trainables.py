@@ -342,9 +342,7 @@ class Trainable:
     def restore(self, checkpoint_path: str | Path, *, iteration: int | None = None) -> None:
         """Goes on from what `save` wrote.
 
-        Args:
-            checkpoint_path: the directory.
-            iteration: rows made by then; None leaves the count.
+        `iteration` are the rows made by then; None leaves the count.
         """
         data = read_data(Path(checkpoint_path))
         self.load_checkpoint(str(checkpoint_path) if data is None else data)

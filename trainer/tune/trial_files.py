@@ -202,9 +202,7 @@ class TrialFiles:
     def sweep(self, known: Iterable[str], pending_rows: Iterable[int]) -> None:
         """Removes checkpoints that the journal does not know.
 
-        Args:
-            known: names that stay.
-            pending_rows: rows whose pending checkpoints stay.
+        Pending ones stay of `pending_rows`.
         """
         stay = {*known, *(pending_name(row) for row in pending_rows)}
         if self.checkpoints.is_dir():
@@ -267,11 +265,6 @@ def write_json(path: Path, value: Mapping[str, Any], *, must_sync: bool = False)
 
 def write_whole(path: Path, text: str, *, must_sync: bool = False) -> None:
     """Writes a file, whole or not at all; a power failure may bring the old one back.
-
-    Args:
-        path: of the file.
-        text: its content.
-        must_sync: wait until it is on the disk.
 
     Raises:
         JournalError: the disk is full, or the file cannot be written.

@@ -28,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.packing import unpack_object
+from checkpoints.arguments import plain_scalar
 from checkpoints.data_classes import dataclass
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
@@ -425,7 +426,7 @@ def _report_value(value: Any, session: Session) -> None:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        number = value.item() if isinstance(value, np.generic) else value
+        number = plain_scalar(value)
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise TuneError(
                 f"The trainable returned or yielded {value!r:.60}, a {type(value).__name__}; "

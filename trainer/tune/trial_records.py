@@ -187,9 +187,8 @@ class TrialRecords:
     def read(self, entries: Iterable[Entry], *, may_change: bool) -> None:
         """Learns from the journal what rows and checkpoints there are, after the replay.
 
-        Args:
-            entries: of the journal.
-            may_change: cut rows off that do not count, and look whether checkpoints are whole.
+        With `may_change`, rows that do not count are cut off, and checkpoints looked at, whether
+        they are whole.
         """
         num_rows: dict[int, int] = {}
         for entry in entries:
@@ -500,9 +499,7 @@ def cpus_for_trials(engine: str | Engine) -> float:
 def engine_for_trials(engine: str | Engine, *, num_cpus: float) -> Engine | None:
     """Where trials run; None is on this machine.
 
-    Args:
-        engine: as in `TuneConfig`.
-        num_cpus: to reserve for each lane.
+    It reserves `num_cpus` for each lane.
 
     Raises:
         ImportError, EngineError: there is no such cluster.

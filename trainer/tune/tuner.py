@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
+from checkpoints.trees import copied_if_possible
 from trainer.algorithms.building import require_env
 from trainer.envs.env_factory import check_known
 from trainer.errors import TuneError
@@ -55,7 +56,7 @@ from trainer.tune.results import ResultGrid, result_of
 from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
-from trainer.tune.stoppers import StopCriteria, unused
+from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import (
     changed_versions,
     check_header,
@@ -535,21 +536,23 @@ class _Setup:
     def plan(self, num_samples: int) -> ExperimentPlan:
         """A plan with a searcher and a scheduler of its own.
 
-        Args:
-            num_samples: that the experiment was begun with.
+        `num_samples` are those that the experiment was begun with.
         """
         tuning, saving = self.tune_config, self.checkpoint_config
+        # Copies: what a user gave stays as it is, and can be given again.
         given = tuning.scheduler
-        scheduler = unused(_chosen("scheduler", given, TrialScheduler, create_scheduler))
+        scheduler = copied_if_possible(
+            _chosen("scheduler", given, TrialScheduler, create_scheduler)
+        )
         given = tuning.search_alg
-        searcher = unused(_chosen("search_alg", given, Searcher, create_searcher))
+        searcher = copied_if_possible(_chosen("search_alg", given, Searcher, create_searcher))
         at_end = saving.checkpoint_at_end
         budget: Any = tuning.time_budget_s
         return ExperimentPlan(
             space=SearchSpace(self.param_space),
             searcher=searcher,
             scheduler=scheduler,
-            stop=StopCriteria(unused(self.run_config.stop), time_budget_s=budget),
+            stop=StopCriteria(copied_if_possible(self.run_config.stop), time_budget_s=budget),
             metric=tuning.metric or getattr(scheduler, "metric", None),
             mode=tuning.mode or getattr(scheduler, "mode", None),
             seed=self.seed,
@@ -761,30 +764,20 @@ class _Restored:
             "order": header["order"],
             **settings["tune_config"],
         }
-        if self.tune_config is not None:
-            return dataclasses.replace(
-                _filled_up(self.tune_config, recorded),
-                seed=header["seed"],
-                max_concurrent_trials=header["num_lanes"],
-                metric=self.tune_config.metric or header["metric"],
-                mode=self.tune_config.mode or header["mode"],
-                scheduler=self.tune_config.scheduler or made_again(header["scheduler"]),
-                search_alg=self.tune_config.search_alg or made_again(header["searcher"]),
-            )
-        return TuneConfig(
-            metric=header["metric"],
-            mode=header["mode"],
-            search_alg=made_again(header["searcher"]),
-            scheduler=made_again(header["scheduler"]),
-            num_samples=header["num_samples"],
-            max_concurrent_trials=header["num_lanes"],
+        given = self.tune_config or TuneConfig(num_samples=header["num_samples"])
+        return dataclasses.replace(
+            _filled_up(given, recorded),
             seed=header["seed"],
-            **recorded,
+            max_concurrent_trials=header["num_lanes"],
+            metric=given.metric or header["metric"],
+            mode=given.mode or header["mode"],
+            scheduler=given.scheduler or made_again(header["scheduler"]),
+            search_alg=given.search_alg or made_again(header["searcher"]),
         )
 
     def _whole_run_config(self) -> RunConfig:
         settings = self.header["settings"]
-        given = self.run_config
+        given = self.run_config or RunConfig()
         own = {
             "name": self.folder.name,
             "storage_path": str(self.folder.parent),
@@ -797,10 +790,8 @@ class _Restored:
             "trial_timeout_s": settings["trial_timeout_s"],
             "verbose": settings["verbose"],
         }
-        if given is not None:
-            stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
-            return dataclasses.replace(_filled_up(given, recorded), stop=stop, **own)
-        return RunConfig(stop=stop_of_plain(self._last_stop()), **recorded, **own)
+        stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
+        return dataclasses.replace(_filled_up(given, recorded), stop=stop, **own)
 
     def _last_stop(self) -> Any:
         """The criteria of the newest restore that changed them, else of the start."""
@@ -843,13 +834,7 @@ class _Restored:
     def amendment(
         self, controller: Controller, entries: list[Entry], setup: _Setup
     ) -> AmendEntry | None:
-        """What this restore changes; None if nothing.
-
-        Args:
-            controller: after the replay.
-            entries: that were replayed.
-            setup: what the experiment goes on with.
-        """
+        """What this restore changes; None if nothing."""
         wanted = None if self.tune_config is None else self.tune_config.num_samples
         more = None if wanted in (None, 1, controller.num_samples) else wanted
         errored = [t.number for t in controller.trials if t.status is TrialStatus.ERROR]

@@ -26,7 +26,6 @@ class Turns:
     """
 
     def __init__(self, num_lanes: int, *, by_arrival: bool) -> None:
-        """Begins with free lanes, to be filled."""
         self.lanes: list[int | None] = [None] * num_lanes
         self.number = 0
         self._by_arrival = by_arrival
