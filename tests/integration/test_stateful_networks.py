@@ -14,7 +14,7 @@ from trainer import ConfigError, PPOConfig, TrainedPolicy
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.metrics import comparable
-from trainer.testing import FailingEnv, RepeatPreviousEnv, StatelessCartPole
+from trainer.testing import RepeatPreviousEnv, StatelessCartPole
 
 _INTRINSIC = {"RE3": "encoder_net_config", "Curiosity": "feature_net_config"}
 MODEL = {
@@ -200,25 +200,6 @@ def test_observations_are_normalised_before_they_are_remembered() -> None:
         model_config={**MODEL, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
     )
     assert results_of(made)[1] != results_of(config())[1]
-
-
-def test_a_sub_env_that_fails_in_the_middle_is_repaired_with_the_same_bytes(
-    tmp_path: Path,
-) -> None:
-    armed = tmp_path / "armed"
-    outcomes = []
-    for is_armed in (False, True):
-        made = config(FailingEnv, where="step", min_length=6, armed_file=str(armed))
-        made.fault_tolerance(restart_failed_sub_environments=True)
-        with made.build_algo() as algo:
-            algo.train()
-            if is_armed:
-                armed.touch()
-            algo.train()
-            assert not armed.exists()
-            state = algo.get_state()
-        outcomes.append(encode([state["learner"], state["env_runners"]["slots"]]))
-    assert outcomes[0] == outcomes[1]
 
 
 def test_longer_sequences_and_larger_minibatches_learn_the_same_gradient() -> None:

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from checkpoints import encode
 from tests.integration.test_vector_envs import counters
 from tests.integration.test_vector_envs import ppo as vector_ppo
-from tests.memory_cells import MODELS
+from tests.memory_modules import MODELS
 from trainer import PPOConfig
 from trainer.connectors import ObservationEncoder, PreviousSteps
 from trainer.env_runners.messages import SlotPosition
