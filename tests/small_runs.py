@@ -67,6 +67,12 @@ def told_and_known(algo: Any, results: Sequence[Mapping[str, Any]]) -> bytes:
     return encode([{**comparable(result), "config": None} for result in results]) + known(algo)
 
 
+def trained(algo: Any, num_iterations: int) -> list[bytes]:
+    """The results of some more iterations, without times and settings."""
+    results = (comparable(algo.train()) for _ in range(num_iterations))
+    return [encode({**result, "config": None}) for result in results]
+
+
 def learnt(algo: Any) -> bytes:
     """What does not depend on how slots are spread over processes."""
     state = algo.get_state(["learner", "env_runners", "counters"])
