@@ -12,7 +12,7 @@ import pytest
 
 from callbacks import CallbackError, RLlibCallback
 from tests.small_runs import small_ppo
-from trainer import PPO, EnvContext, PPOConfig, RunnerLostError
+from trainer import EnvContext, PPOConfig, RunnerLostError
 from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.processes import wait_until
 
@@ -225,21 +225,6 @@ def test_an_error_in_the_event_is_raised_and_the_iteration_can_be_made_again() -
         with pytest.raises(CallbackError, match=r"fails_once.*on_env_runners_recreated"):
             algo.train()
         assert algo.train()["training_iteration"] == expected
-
-
-def test_callback_state_survives_restarts_and_resumes(tmp_path: Path) -> None:
-    with config().callbacks(Counting).build_algo() as algo:
-        algo.train()
-        before = algo.env_runner_group.foreach_env_runner(counts)
-        assert [steps for steps, _ in before] == [30, 30]
-        assert [envs for _, envs in before] == [2, 2]
-        kill(algo, 1, 2)
-        assert algo.env_runner_group.foreach_env_runner(counts) == before
-        path = algo.save_to_path(tmp_path / "checkpoint")
-    with PPO.from_checkpoint(path, env=CountdownEnv, callbacks_class=Counting) as other:
-        assert other.env_runner_group.foreach_env_runner(counts) == before
-        other.train()
-        assert other.env_runner_group.foreach_env_runner(counts) == [(60, 2), (60, 2)]
 
 
 def test_callback_state_goes_back_also_to_where_no_answer_was_given_yet(tmp_path: Path) -> None:
