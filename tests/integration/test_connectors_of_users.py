@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.exact_runs import Inverted, PreviousReward, RunningScale, pieces
+from tests.small_runs import small_ppo
 from trainer import (
     ConfigError,
     ConnectorPipelineV2,
@@ -48,22 +49,14 @@ class Sums(gym.Env[Any, Any]):
         return {"sum": total, "kind": np.int64(len(self.taken) % 3)}
 
 
-def config(**env_runners: Any) -> PPOConfig:
-    settings: dict[str, Any] = {
-        "num_env_runners": 0,
-        "num_envs_per_env_runner": 2,
-        "env_to_module_connector": pieces,
-        "module_to_env_connector": lambda env, spaces, device: Inverted(),
-    }
-    return (
-        PPOConfig()
-        .environment(Sums)
-        .env_runners(**{**settings, **env_runners})
-        .training(train_batch_size=30, minibatch_size=15, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .evaluation(evaluation_interval=1, evaluation_duration=2)
-        .debugging(seed=4)
+def config(**settings: Any) -> PPOConfig:
+    made = small_ppo(env=Sums, num_slots=2, batch=30, seed=4)
+    made.evaluation(evaluation_interval=1, evaluation_duration=2)
+    made.env_runners(
+        env_to_module_connector=pieces,
+        module_to_env_connector=lambda env, spaces, device: Inverted(),
     )
+    return made.update_from_dict(settings)
 
 
 def weights_of(algorithm: Any) -> bytes:

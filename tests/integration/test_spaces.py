@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.exact_runs import MaskedEnv, NestedEnv
+from tests.small_runs import small_ppo
 from trainer import PPOConfig, RLlibCallback
 from trainer.errors import ConfigError, EnvContractError, UnsupportedSpaceError
 from trainer.testing.envs import TargetEnv
@@ -16,26 +17,9 @@ from trainer.testing.envs import TargetEnv
 pytestmark = pytest.mark.process
 
 
-def config(env: Any, *, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config=settings.pop("env_config", {}))
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(1, num_env_runners),
-        )
-        .training(
-            train_batch_size=102,
-            minibatch_size=32,
-            num_epochs=2,
-            lr=1e-3,
-            entropy_coeff=0.01,
-            model={"fcnet_hiddens": [8], "conv_filters": settings.pop("conv_filters", None)},
-        )
-        .debugging(seed=7)
-    )
-    made.update_from_dict(settings)
-    return made
+def config(env: Any, **settings: Any) -> PPOConfig:
+    made = small_ppo(env=env, batch=102, minibatch_size=32, num_epochs=2, lr=1e-3, seed=7)
+    return made.training(entropy_coeff=0.01).update_from_dict(settings)
 
 
 class LooksAtBatches(RLlibCallback):

@@ -10,6 +10,7 @@ import pytest
 
 from callbacks import CallbackError
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import ConfigError, PPOConfig, TrainedPolicy
 from trainer.episodes import nested
 from trainer.errors import ModuleError
@@ -28,14 +29,9 @@ MODEL = {
 
 def config(env: Any = StatelessCartPole, *, model: Any = None, **env_config: Any) -> PPOConfig:
     """61 steps on 4 slots, which cut episodes wherever they stand."""
-    return (
-        PPOConfig()
-        .environment(env, env_config=env_config)
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=4)
-        .training(train_batch_size=61, minibatch_size=24, num_epochs=2, lr=3e-3)
-        .rl_module(model_config={**MODEL, **(model or {})})
-        .debugging(seed=7)
-    )
+    made = small_ppo(env=env, batch=61, minibatch_size=24, num_epochs=2, lr=3e-3, seed=7)
+    made.environment(env_config=env_config)
+    return made.rl_module(model_config={**MODEL, **(model or {})})
 
 
 def results_of(made: PPOConfig, num_iterations: int = 2) -> list[bytes]:
