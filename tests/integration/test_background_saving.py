@@ -11,6 +11,7 @@ import pytest
 from callbacks import BestCheckpoint, CallbackError, PeriodicCheckpoint, RLlibCallback
 from checkpoints import CheckpointWriteError, latest_checkpoint, verify
 from checkpoints.writer import BackgroundSave
+from tests import small_runs
 from tests.resume_cells import Cell, Remembering
 from tests.slow_disk import SlowDisk
 from tests.small_runs import known, trained
@@ -47,10 +48,8 @@ def hold_until_waited_for(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def small_ppo(*callbacks: Any) -> PPOConfig:
-    config = PPOConfig().environment("CartPole-v1").debugging(seed=5)
-    config.training(train_batch_size=60, minibatch_size=60, num_epochs=1)
-    config.training(model={"fcnet_hiddens": [8]}).env_runners(num_env_runners=0)
-    return config.callbacks(list(callbacks))
+    made = small_runs.small_ppo(env="CartPole-v1", num_slots=1, minibatch_size=60)
+    return made.callbacks(list(callbacks))
 
 
 def saving(directory: Path, *, background: bool) -> list[Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,10 +13,10 @@ from gymnasium import wrappers
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import read_manifest
 from tests.exact_runs import OwnMean, in_wrappers, normalised
-from tests.small_runs import small_ppo
+from tests.small_runs import kill, small_ppo
 from tests.small_runs import told_and_known as outcome
 from trainer.cli.checkpoint_commands import inspection
-from trainer.testing import FailingEnv, RandomKiller, RestlessEnv, is_process_alive, wait_until
+from trainer.testing import FailingEnv, RandomKiller, RestlessEnv
 
 pytestmark = pytest.mark.process
 
@@ -55,13 +53,6 @@ def undisturbed(num_env_runners: int = 0, **options: Any) -> bytes:
 @pytest.fixture(scope="module")
 def expected() -> bytes:
     return undisturbed()
-
-
-def kill_all(group: Any) -> None:
-    pids = list(group.env_runner_pids().values())
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: not any(map(is_process_alive, pids)))
 
 
 @pytest.mark.slow
@@ -116,7 +107,7 @@ def test_without_the_methods_the_same_env_loses_its_episodes() -> None:
     with config(1, env=Lost, max_length=8).build_algo() as algo:
         algo.train()
         num_running = running(algo)
-        kill_all(algo.env_runner_group)
+        kill(algo.env_runner_group)
         assert algo.train()["fault_tolerance/num_episodes_lost"] == num_running > 0
 
 
@@ -126,7 +117,7 @@ def test_an_env_that_forgets_is_told_by_name_once_and_loses_its_episodes(
     with config(1, env=Forgetting).build_algo() as algo:
         algo.train()
         num_running = running(algo)
-        kill_all(algo.env_runner_group)
+        kill(algo.env_runner_group)
         assert algo.train()["fault_tolerance/num_episodes_lost"] == num_running > 1
     told = [r.getMessage() for r in caplog.records if "is not used" in r.getMessage()]
     assert len(told) == 1
@@ -218,7 +209,7 @@ def test_a_wrapper_that_says_nothing_of_what_it_carries_is_named(
 ) -> None:
     with config(1, env=silent_mean, min_length=2).build_algo() as algo:
         algo.train()
-        kill_all(algo.env_runner_group)
+        kill(algo.env_runner_group)
         assert algo.train()["fault_tolerance/num_episodes_lost"] > 0
     (told,) = [r.getMessage() for r in caplog.records if "does not repeat" in r.getMessage()]
     assert "Nothing is known of what SilentMean around it may carry from one episode" in told

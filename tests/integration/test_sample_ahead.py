@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from tests.integration.test_scripted_engine import (
     random_script,
 )
 from tests.integration.test_scripted_engine import trained as trained_on
-from tests.small_runs import known, small_ppo, trained
+from tests.small_runs import kill, known, small_ppo, trained
 from trainer import Algorithm, CallbackError, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.algorithms import building
 from trainer.algorithms.ppo.ppo import PPO
@@ -131,11 +129,6 @@ def test_runners_play_while_the_main_process_learns(is_ahead: bool, tmp_path: Pa
 # ---- whatever happens meanwhile
 
 
-def kill_all(algo: Algorithm) -> None:
-    for pid in algo.env_runner_group.env_runner_pids().values():
-        os.kill(pid, signal.SIGKILL)
-
-
 def fail_to_learn(algo: Algorithm, error: type[BaseException] = RuntimeError) -> None:
     """An iteration that fails when its sample was taken and the next one is asked for."""
     learner: Any = algo.learner
@@ -155,7 +148,7 @@ def restore_from_itself(algo: Algorithm) -> None:
 
 
 MEANWHILE: dict[str, Callable[[Algorithm], object]] = {
-    "runners are killed": kill_all,
+    "runners are killed": lambda algo: kill(algo.env_runner_group),
     "an update fails": fail_to_learn,
     "an update is interrupted": lambda algo: fail_to_learn(algo, KeyboardInterrupt),
     "it is evaluated": lambda algo: algo.evaluate(),
