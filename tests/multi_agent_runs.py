@@ -168,13 +168,13 @@ def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
             result.pop("config", None), result.pop("fault_tolerance", None)
         state = algo.get_state(not_components=["config"])
         return encode([state["learner"], state["connectors"], state["counters"]]) + encode(
-            [_text_keys(result["env_runners"]) for result in results]
+            [text_keys(result["env_runners"]) for result in results]
         )
 
 
-def _text_keys(value: Any) -> Any:
+def text_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _text_keys(part) for key, part in value.items()}
+        return {str(key): text_keys(part) for key, part in value.items()}
     return value
 
 
@@ -194,7 +194,7 @@ def told(result: Mapping[str, Any]) -> Any:
     """What a result says, without times, faults and settings, with text keys."""
     kept = comparable(result)
     kept.pop("config", None), kept.pop("fault_tolerance", None)
-    return _text_keys(kept)
+    return text_keys(kept)
 
 
 class InOrderOfHashes(Gaps):

@@ -289,10 +289,10 @@ def test_it_makes_no_difference_where_envs_are_stepped(name: str) -> None:
     assert different_elsewhere(name, alone.rest, spread.rest) == []
 
 
-def test_one_runner_shows_and_knows_what_the_main_process_does() -> None:
-    alone, other = undisturbed("PPO"), undisturbed("PPO", 1)
-    assert different(alone.found, other.found) == []
-    assert different(alone.rest, other.rest) == []
+def test_one_runner_shows_and_knows_what_the_main_process_does_and_four_learn_the_same() -> None:
+    alone, one, four = (undisturbed("PPO", number) for number in (0, 1, 4))
+    assert different(one.found, alone.found) == different(one.rest, alone.rest) == []
+    assert different_elsewhere("PPO", four.rest, alone.rest) == []
 
 
 def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:

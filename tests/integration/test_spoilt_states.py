@@ -18,13 +18,13 @@ import pytest
 
 from checkpoints import (
     CheckpointMismatchError,
-    FileSystem,
     encode,
     read_checkpoint,
     read_manifest,
     write_checkpoint,
 )
 from tests.mutated_states import Mutation, mutated, mutations
+from tests.slow_disk import Unsynced
 from tests.small_runs import small_ppo
 from trainer import DQNConfig, PPOConfig
 from trainer.metrics import comparable
@@ -88,16 +88,6 @@ COMPONENTS: Final = {
     ),
 }
 CASES: Final = [(name, component) for name, found in COMPONENTS.items() for component in found]
-
-
-class Unsynced(FileSystem):
-    """Files that no power cut has to survive."""
-
-    def sync_file(self, file: Any) -> None:
-        """Leave it to the operating system."""
-
-    def sync_directory(self, path: Any) -> None:
-        """Leave it to the operating system."""
 
 
 class Run:
