@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from callbacks import PeriodicCheckpoint, RLlibCallback
 from checkpoints import encode, latest_checkpoint
-from tests.multi_agent_runs import Gaps
+from tests.multi_agent_runs import Gaps, text_keys
 from trainer import Algorithm, DQNConfig, PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.metrics import comparable
@@ -121,18 +121,12 @@ def outcome(algo: Algorithm, results: list[Any]) -> dict[str, str]:
     if results:
         shown = comparable(results[-1])
         shown = {name: shown[name] for name in ("env_runners", "learners")}
-        found["result"] = _digest(_text_keys(shown))
+        found["result"] = _digest(text_keys(shown))
     return found
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(encode(value)).hexdigest()[:16]
-
-
-def _text_keys(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _text_keys(part) for key, part in value.items()}
-    return value
 
 
 def trained(made: AlgorithmConfig, iterations: int) -> dict[str, str]:

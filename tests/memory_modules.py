@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,19 @@ from trainer.nn import matmul_rows
 from trainer.types import Array
 
 KEPT = 0.8
+
+
+_SMALL: Final = {"fcnet_hiddens": [8], "lstm_cell_size": 8, "max_seq_len": 5}
+MODELS: Final[dict[str, dict[str, Any]]] = {
+    "gru": {**_SMALL, "use_gru": True, "vf_share_layers": True},
+    "lstm": {
+        **_SMALL,
+        "use_lstm": True,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+}
+"""The ready-made ones; "lstm" has two towers."""
 
 
 class RunningMean(StatefulRLModule):

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import encode
-from trainer import Algorithm, AlgorithmConfig, PPOConfig
+from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
 from trainer.envs import MultiAgentEnv
 from trainer.metrics import comparable
 
@@ -116,6 +116,50 @@ def gaps(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOC
     )
 
 
+def evaluated(made: PPOConfig) -> PPOConfig:
+    """An evaluation with a mapping of its own after every second iteration."""
+    return made.evaluation(
+        evaluation_interval=2,
+        evaluation_duration=3,
+        evaluation_config={"policy_mapping_fn": {"a": "odd", 3: "even", "late": "even"}},
+    )
+
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "EpsilonGreedy": {"initial_epsilon": 0.5, "final_epsilon": 0.5},
+    "OrnsteinUhlenbeckNoise": {"random_timesteps": 0, "ou_base_scale": 1.0},
+    "ParameterNoise": {"random_timesteps": 0},
+}
+
+
+class Pushing(Gaps):
+    """Actions are forces."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def step(self, actions: Any) -> Any:
+        return super().step({agent: round(10 * float(one[0])) for agent, one in actions.items()})
+
+
+def exploring(
+    type_: str, env: Any = None, num_env_runners: int = 0, num_envs: int = 2, **env_config: Any
+) -> Any:
+    """DQN, or SAC for forces, with a strategy at work from the first step on."""
+    is_noise = type_ == "OrnsteinUhlenbeckNoise"
+    made: Any = (SACConfig if is_noise else DQNConfig)()
+    made.environment(env or (Pushing if is_noise else Gaps), env_config=env_config)
+    made.env_runners(
+        num_env_runners=num_env_runners,
+        num_envs_per_env_runner=num_envs,
+        exploration_config={"type": type_, **STRATEGIES[type_]},
+    )
+    made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=20)
+    made.rl_module(model_config={"fcnet_hiddens": [8]})
+    return made.reporting(min_sample_timesteps_per_iteration=20).debugging(seed=3)
+
+
 def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
     """All that the run has learnt and where it stands, and its results without times."""
     with config.build_algo() as algo:
@@ -124,13 +168,13 @@ def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
             result.pop("config", None), result.pop("fault_tolerance", None)
         state = algo.get_state(not_components=["config"])
         return encode([state["learner"], state["connectors"], state["counters"]]) + encode(
-            [_text_keys(result["env_runners"]) for result in results]
+            [text_keys(result["env_runners"]) for result in results]
         )
 
 
-def _text_keys(value: Any) -> Any:
+def text_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _text_keys(part) for key, part in value.items()}
+        return {str(key): text_keys(part) for key, part in value.items()}
     return value
 
 
@@ -150,7 +194,7 @@ def told(result: Mapping[str, Any]) -> Any:
     """What a result says, without times, faults and settings, with text keys."""
     kept = comparable(result)
     kept.pop("config", None), kept.pop("fault_tolerance", None)
-    return _text_keys(kept)
+    return text_keys(kept)
 
 
 class InOrderOfHashes(Gaps):

@@ -141,7 +141,7 @@ SHOWN: Final = {
         ("PPO", "PPO, memory", "PG, whole episodes"),
     ),
     "trainer/env_runners/messages.py": Shown(
-        "unit/test_env_slot unit/test_slot_env_state", ("PG, whole episodes", "DQN")
+        "unit/test_env_slot unit/test_slot_env_state", ("PG, whole episodes", "DQN", "PPO, memory")
     ),
     "trainer/runner_group/records.py": Shown(
         "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
@@ -708,6 +708,10 @@ MUTANTS: Final[list[Mutant]] = [
             "earlier_chunks=self.earlier_chunks,",
         ),
         ("actions=before.actions + self.actions,", "actions=self.actions,"),
+        (
+            "            continues=False,\n        )\n        return whole",
+            "            continues=False,\n            memory=None,\n        )\n        return whole",
+        ),
     ),
     # ---- the asking side
     *_of(

@@ -1,10 +1,10 @@
-"""A disk that holds every background save back until a test lets it go, or that fails."""
+"""Disks for tests: one that holds every background save back or fails, and one that is fast."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -65,3 +65,13 @@ class SlowDisk(FileSystem):
 
     def sync_directory(self, path: Path) -> None:
         pass
+
+
+class Unsynced(FileSystem):
+    """Files that no power cut has to survive."""
+
+    def sync_file(self, file: Any) -> None:
+        """Leave it to the operating system."""
+
+    def sync_directory(self, path: Any) -> None:
+        """Leave it to the operating system."""

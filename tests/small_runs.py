@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from callbacks import RLlibCallback
@@ -10,6 +13,7 @@ from checkpoints import encode
 from trainer import PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import is_process_alive, wait_until
 
 
 class Counting(RLlibCallback):
@@ -57,6 +61,27 @@ def small_ppo(
     return made.update_from_dict(settings)
 
 
+def kill(group: Any, *indices: int) -> None:
+    """Kills these runners of a group, or all of them, and waits until they are gone."""
+    pids = group.env_runner_pids()
+    killed = [pids[index] for index in indices or pids]
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not any(map(is_process_alive, killed)))
+
+
+def killing(file: Path, *, at_step: int, worker_index: int = 1) -> Callable[..., None]:
+    """A callback that kills its runner in mid-episode, once if it finds the file."""
+
+    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
+        step = episode.env_t if hasattr(episode, "env_t") else episode.t
+        if (env_runner.worker_index, step) == (worker_index, at_step) and file.exists():
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return on_episode_step
+
+
 def known(algo: Any) -> bytes:
     """Everything that an algorithm knows, but its settings."""
     return encode(algo.get_state(not_components="config"))
@@ -65,6 +90,12 @@ def known(algo: Any) -> bytes:
 def told_and_known(algo: Any, results: Sequence[Mapping[str, Any]]) -> bytes:
     """Results without times and settings, and everything known after them."""
     return encode([{**comparable(result), "config": None} for result in results]) + known(algo)
+
+
+def trained(algo: Any, num_iterations: int) -> list[bytes]:
+    """The results of some more iterations, without times and settings."""
+    results = (comparable(algo.train()) for _ in range(num_iterations))
+    return [encode({**result, "config": None}) for result in results]
 
 
 def learnt(algo: Any) -> bytes:

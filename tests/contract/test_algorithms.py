@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -23,9 +23,12 @@ import pytest
 
 from checkpoints import decode, encode
 from checkpoints.file_system import lock_file
-from tests.multi_agent_runs import gaps, told
-from tests.resume_cells import FEATURES, NUM_SLOTS, Cell, Run, different
+from tests.exact_runs import MADE, MaskedEnv, NestedEnv, carrying_over
+from tests.memory_modules import MODELS
+from tests.multi_agent_runs import told
+from tests.resume_cells import FEATURES, Cell, Run, different
 from trainer import Algorithm, AlgorithmConfig
+from trainer.testing.envs import TargetEnv
 
 pytestmark = pytest.mark.process
 
@@ -41,10 +44,6 @@ def _exploring(algorithm: str, env: str, type_: str, **settings: Any) -> Run:
 
 
 MORE: Final[Mapping[str, Run]] = {
-    "PPO, memory": Run(
-        Cell("PPO", "get_state", 0),
-        {"model": {"fcnet_hiddens": [4], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}},
-    ),
     "PPO, evaluation runner": Run(
         Cell("PPO", "CartPole", 0),
         {
@@ -56,20 +55,16 @@ MORE: Final[Mapping[str, Run]] = {
     ),
     "PPO, samples ahead": Run(
         Cell("PPO", "own np_random", 0),
-        {"sample_ahead": True, "observation_filter": "MeanStdFilter", "normalize_rewards": True},
+        {
+            "env": NestedEnv,
+            "sample_ahead": True,
+            "observation_filter": "MeanStdFilter",
+            "normalize_rewards": True,
+        },
     ),
     "PPO, memory, whole episodes ahead": Run(
         Cell("PPO", "CartPole", 0),
-        {
-            "sample_ahead": True,
-            "batch_mode": "complete_episodes",
-            "model": {
-                "fcnet_hiddens": [4],
-                "use_lstm": True,
-                "lstm_cell_size": 4,
-                "max_seq_len": 5,
-            },
-        },
+        {"sample_ahead": True, "batch_mode": "complete_episodes", "model": MODELS["gru"]},
     ),
     "PG, whole episodes": Run(Cell("PG", "CartPole", 0), {"batch_mode": "complete_episodes"}),
     "DQN, distributions": Run(
@@ -91,12 +86,35 @@ MORE: Final[Mapping[str, Run]] = {
         {"twin_q": False, "n_step": 1, "grad_clip": 0.5, "target_network_update_freq": 30},
     ),
     "random at first": _exploring("PG", "CartPole", "StochasticSampling", random_timesteps=100),
-    "EpsilonGreedy": _exploring("PPO", "CartPole", "EpsilonGreedy", epsilon_timesteps=200),
-    "SoftQ": _exploring("DQN", "Acrobot", "SoftQ", temperature=0.7),
+    "EpsilonGreedy": Run(
+        Cell("PPO", "CartPole", 0),
+        {
+            "env": MaskedEnv,
+            "env_config": {"multi": True},
+            "exploration_config": {"type": "EpsilonGreedy", "epsilon_timesteps": 200},
+        },
+    ),
+    "SoftQ": Run(
+        Cell("DQN", "CartPole", 0),
+        {
+            "env": TargetEnv,
+            "env_config": {"size": 5, "mask": True},
+            "model": {"fcnet_hiddens": [8], "conv_filters": [[2, 2, 2]]},
+            "exploration_config": {"type": "SoftQ", "temperature": 0.7},
+        },
+    ),
     "OrnsteinUhlenbeckNoise": _exploring(
         "SAC", "Pendulum", "OrnsteinUhlenbeckNoise", random_timesteps=60, scale_timesteps=200
     ),
-    "GaussianNoise": _exploring("PG", "Pendulum", "GaussianNoise", random_timesteps=60),
+    "GaussianNoise": Run(
+        Cell("PG", "Pendulum", 0),
+        {
+            "env": carrying_over,
+            "env_config": {"continuous": True},
+            "model": MODELS["gru"],
+            "exploration_config": {"type": "GaussianNoise", "random_timesteps": 60},
+        },
+    ),
     "ParameterNoise, Box": _exploring(
         "PPO", "Pendulum", "ParameterNoise", random_timesteps=60, initial_stddev=0.02
     ),
@@ -106,14 +124,13 @@ MORE: Final[Mapping[str, Run]] = {
     ),
 }
 SEVERAL_AGENTS: Final = "PPO, several agents"
-RUNS: Final = (*FEATURES, *MORE, SEVERAL_AGENTS)
+RUNS: Final = (*FEATURES, *MORE, *MADE)
 
 
 def config(name: str, num_env_runners: int = 0, **settings: Any) -> AlgorithmConfig:
     """The settings of a run of the table."""
-    if name == SEVERAL_AGENTS:
-        made: AlgorithmConfig = gaps(num_env_runners, NUM_SLOTS // max(1, num_env_runners))
-        return made.update_from_dict(settings)
+    if name in MADE:
+        return MADE[name](num_env_runners).update_from_dict(settings)
     run = MORE.get(name) or FEATURES[name]
     cell = Cell(run.cell.algorithm, run.cell.env, num_env_runners)
     return cell.config(**{**run.settings, **settings})
@@ -197,23 +214,12 @@ def digest(value: Any) -> str:
     return hashlib.sha256(encode(value)).hexdigest()[:16]
 
 
-def different_elsewhere(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+def different_elsewhere(name: str, one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """What differs between runs with other numbers of runners, and must not."""
-    return different(of_no_runner(one), of_no_runner(other))
-
-
-def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
-    """What does not depend on which runner steps which env."""
-    parts = (
-        "counters",
-        "learner",
-        "connectors",
-        "replay_buffer",
-        "exploration",
-        "sample_ahead",
-        "env_runners/slots",
-    )
-    return {name: digest for name, digest in found.items() if name.startswith(parts)}
+    # Callbacks that count in runners are as many as there are runners, and so is what they log.
+    counted = ("env_runners/callbacks", "metrics/logger", "result", "evaluation/")
+    but = ("evaluation/evaluator",) if name in MADE else counted  # its slots are one runner's
+    return [part for part in different(one, other) if not part.startswith(but)]
 
 
 # ---- the same bytes
@@ -223,14 +229,11 @@ def of_no_runner(found: Mapping[str, str]) -> dict[str, str]:
 def test_the_same_seed_gives_the_same_bytes_and_an_iteration_that_fails_never_happened(
     name: str,
 ) -> None:
-    def fail(_: Any) -> NoReturn:
-        raise OSError("on purpose")
-
     course = undisturbed(name)
     with config(name).build_algo() as algo:
         assert different(digests(algo, NUM_ITERATIONS), course.found) == []
         assert known(algo) == course.middle
-        algo.__dict__["add_to_result"] = fail  # sampled, learnt and evaluated
+        algo.__dict__["add_to_result"] = lambda _: fail()  # sampled, learnt and evaluated
         with pytest.raises(OSError, match="on purpose"):
             algo.train()
         del algo.__dict__["add_to_result"]
@@ -250,7 +253,7 @@ def test_a_run_of_another_seed_is_another_one_until_it_is_restored(name: str) ->
         algo.set_state(decode(course.middle))
         assert known(algo) == course.middle
         algo.restore_from_path(spread.path)  # a checkpoint of another number of runners
-        assert different_elsewhere(digests(algo, NUM_ITERATIONS), course.rest) == []
+        assert different_elsewhere(name, digests(algo, NUM_ITERATIONS), course.rest) == []
 
 
 def go_on_elsewhere() -> None:
@@ -282,23 +285,49 @@ def test_a_new_process_goes_on_with_the_same_bytes() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_it_makes_no_difference_where_envs_are_stepped(name: str) -> None:
     alone, spread = undisturbed(name), undisturbed(name, 2)
-    assert different_elsewhere(alone.found, spread.found) == []
-    assert different_elsewhere(alone.rest, spread.rest) == []
+    assert different_elsewhere(name, alone.found, spread.found) == []
+    assert different_elsewhere(name, alone.rest, spread.rest) == []
+
+
+def test_one_runner_shows_and_knows_what_the_main_process_does_and_four_learn_the_same() -> None:
+    alone, one, four = (undisturbed("PPO", number) for number in (0, 1, 4))
+    assert different(one.found, alone.found) == different(one.rest, alone.rest) == []
+    assert different_elsewhere("PPO", four.rest, alone.rest) == []
 
 
 def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
     """Lets a runner kill its process in mid-episode."""
     if env_runner.worker_index != victim:
         return
-    env, step = env_runner.env.envs[-1], env_runner.env.envs[-1].step
-    left = iter(range(num_steps))
+    after(num_steps, env_runner.env.envs[-1], lambda: os.kill(os.getpid(), signal.SIGKILL))
 
-    def step_or_die(action: Any) -> Any:
+
+def after(num_steps: int, env: Any, act: Callable[[], object]) -> None:
+    """Does something instead of a step of an env, in mid-episode."""
+    step, left = env.step, iter(range(num_steps))
+
+    def step_or_act(action: Any) -> Any:
         if next(left, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
+            act()
         return step(action)
 
-    env.step = step_or_die
+    env.step = step_or_act
+
+
+def fail() -> NoReturn:
+    raise OSError("on purpose")
+
+
+@pytest.mark.parametrize("name", [*MADE, "PPO", "DQN, normalised", "GaussianNoise"])
+def test_sub_envs_that_fail_are_made_anew_and_change_nothing(name: str) -> None:
+    course = undisturbed(name)
+    with config(name, restart_failed_sub_environments=True).build_algo() as algo:
+        found: dict[str, str] = {}
+        for number in range(NUM_ITERATIONS):
+            after(3 + number, algo.env_runner.env.envs[-1], fail)
+            found |= digests(algo, 1)
+        assert algo.train()["fault_tolerance/num_sub_environment_restarts"] == NUM_ITERATIONS
+        assert different(found, course.found) == []
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -313,4 +342,4 @@ def test_kills_change_nothing_and_the_run_of_no_runner_is_taken_over(name: str) 
         assert algo.env_runner_group.num_remote_worker_restarts() == NUM_ITERATIONS
         assert different(found, course.found) == []
         algo.restore_from_path(alone.path)
-        assert different_elsewhere(digests(algo, NUM_ITERATIONS), alone.rest) == []
+        assert different_elsewhere(name, digests(algo, NUM_ITERATIONS), alone.rest) == []

@@ -21,7 +21,7 @@ from checkpoints import (
 )
 from checkpoints.writer import BackgroundSave
 from tests.faults.test_checkpoint_crashes import EXIT_CODE, Interrupted, Recording, in_child
-from tests.integration.test_exactness import fingerprint
+from tests.small_runs import known
 from trainer import PPO, PPOConfig
 from trainer.runtime.signals import signals_deferred
 
@@ -159,7 +159,7 @@ def train_to_the_end(directory: Path, disk: Recording, monkeypatch: pytest.Monke
         while algo.training_iteration < NUM_ITERATIONS:
             algo.train()
         algo.finish_saving()
-        (directory / "known").write_bytes(fingerprint(algo))
+        (directory / "known").write_bytes(known(algo))
 
 
 def kill_again_and_again(

@@ -28,9 +28,10 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import CheckpointError, FileSystem, encode, read_checkpoint, write_checkpoint
+from checkpoints import CheckpointError, encode, read_checkpoint, write_checkpoint
 from tests.mutated_states import Mutation, at, mutated, mutations
 from tests.mutated_states import Path as Place
+from tests.slow_disk import Unsynced
 from trainer import Algorithm, DQNConfig, PPOConfig, TrainerError
 from trainer.cli.main import main
 from trainer.runner_group.crash_files import read_crash
@@ -171,16 +172,6 @@ def _memory(field: str) -> int:
     except OSError:
         return 0
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
-class Unsynced(FileSystem):
-    """Files that no power cut has to survive."""
-
-    def sync_file(self, file: Any) -> None:
-        """Leave it to the operating system."""
-
-    def sync_directory(self, path: Any) -> None:
-        """Leave it to the operating system."""
 
 
 # ---- the campaign

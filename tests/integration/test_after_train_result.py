@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
+from tests.small_runs import small_ppo
 from trainer import PPO, PPOConfig, TrainerError
 from trainer.metrics import comparable
 
 
 def _config(*callbacks: Any, **events: Any) -> PPOConfig:
-    config = PPOConfig().environment("CartPole-v1").debugging(seed=5)
-    config.training(train_batch_size=100, minibatch_size=50, num_epochs=1)
-    config.training(model={"fcnet_hiddens": [8]}).env_runners(num_env_runners=0)
-    return config.callbacks(list(callbacks), **events)
+    made = small_ppo(env="CartPole-v1", num_slots=1, batch=100)
+    return made.callbacks(list(callbacks), **events)
 
 
 class _Counts(RLlibCallback):

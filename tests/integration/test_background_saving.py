@@ -11,10 +11,11 @@ import pytest
 from callbacks import BestCheckpoint, CallbackError, PeriodicCheckpoint, RLlibCallback
 from checkpoints import CheckpointWriteError, latest_checkpoint, verify
 from checkpoints.writer import BackgroundSave
-from tests.integration import test_dqn_exactness, test_exactness
-from tests.integration.test_exactness import Counting, fingerprint, run
+from tests import small_runs
+from tests.resume_cells import Cell, Remembering
 from tests.slow_disk import SlowDisk
-from trainer import Algorithm, DQNConfig, PPOConfig
+from tests.small_runs import known, trained
+from trainer import Algorithm, PPOConfig
 
 NUM_ITERATIONS = 5
 
@@ -47,10 +48,8 @@ def hold_until_waited_for(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def small_ppo(*callbacks: Any) -> PPOConfig:
-    config = PPOConfig().environment("CartPole-v1").debugging(seed=5)
-    config.training(train_batch_size=60, minibatch_size=60, num_epochs=1)
-    config.training(model={"fcnet_hiddens": [8]}).env_runners(num_env_runners=0)
-    return config.callbacks(list(callbacks))
+    made = small_runs.small_ppo(env="CartPole-v1", num_slots=1, minibatch_size=60)
+    return made.callbacks(list(callbacks))
 
 
 def saving(directory: Path, *, background: bool) -> list[Any]:
@@ -59,7 +58,7 @@ def saving(directory: Path, *, background: bool) -> list[Any]:
         CountsSaves(),
         BestCheckpoint(directory / "best", keep=2, background=background),
         PeriodicCheckpoint(directory / "last", every=2, keep_last=1, background=background),
-        Counting(),
+        Remembering(),
     ]
 
 
@@ -71,17 +70,16 @@ def component_files(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "config", [test_exactness.config(1), test_dqn_exactness.config(1)], ids=["PPO", "DQN"]
-)
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
 def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
-    config: PPOConfig | DQNConfig,
+    algorithm: str,
     tmp_path: Path,
     disk: SlowDisk,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known, files = {}, {}
-    ways = ("blocking", "fast", "slow") if isinstance(config, PPOConfig) else ("blocking", "slow")
+    found, files = {}, {}
+    config = Cell(algorithm, "CartPole", 1).config()
+    ways = ("blocking", "fast", "slow") if algorithm == "PPO" else ("blocking", "slow")
     for way in ways:
         if way == "fast":
             disk.open()
@@ -97,12 +95,12 @@ def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
                 if way == "slow" and iteration % 2 and not is_saved_as_best(algo, iteration):
                     assert not newest.exists(), "it is to overlap with the next iteration"
             algo.finish_saving()
-            known[way] = fingerprint(algo)
+            found[way] = known(algo)
         files[way] = dict(component_files(directory))
     assert disk.num_held > NUM_ITERATIONS * (len(ways) - 1)
     assert len(files["blocking"]) > 8 * (NUM_ITERATIONS + 1)
     for way in ways[1:]:
-        assert known[way] == known["blocking"]
+        assert found[way] == found["blocking"]
         assert files[way] == files["blocking"]
 
 
@@ -138,9 +136,9 @@ def test_the_event_fires_once_at_the_next_occasion_in_the_main_thread(
 def test_a_failed_save_costs_no_iteration(tmp_path: Path, disk: SlowDisk) -> None:
     disk.open()
     with small_ppo().build_algo() as undisturbed:
-        expected = run(undisturbed, 2)
+        expected = trained(undisturbed, 2)
     with small_ppo().build_algo() as algo:
-        outcome = run(algo, 1)
+        outcome = trained(algo, 1)
         disk.failure = OSError(30, "Read-only file system")
         algo.save_to_path(tmp_path / "c", background=True)
         save = algo._save_under_way
@@ -151,7 +149,7 @@ def test_a_failed_save_costs_no_iteration(tmp_path: Path, disk: SlowDisk) -> Non
         ):
             algo.train()
         assert algo.training_iteration == 1
-        assert outcome + run(algo, 1) == expected
+        assert outcome + trained(algo, 1) == expected
     assert latest_checkpoint(tmp_path) is None
 
 

@@ -22,6 +22,7 @@ from tests import league
 from tests.league import config, off_policy_config, outcome, trained
 from tests.multi_agent_runs import Gaps, told
 from tests.mutated_states import Mutation, mutated, mutations
+from tests.small_runs import known
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
 from trainer.modules import Matchups, RandomRLModule, RLModule, RLModuleSpec
@@ -59,10 +60,6 @@ def saved_often(
 def algo() -> Iterator[Algorithm]:
     with config(0, 2).callbacks(None).build_algo() as built:
         yield built
-
-
-def everything(algo: Algorithm) -> bytes:
-    return encode(algo.get_state(not_components="config"))
 
 
 # ---- a league, exactly
@@ -368,7 +365,7 @@ def test_another_module_of_a_removed_ones_id_is_the_one_that_is_restored(
         return config(0, 2).callbacks(None).multi_agent(policies_to_train=None).build_algo()
 
     def trained_once(algo: Algorithm) -> bytes:
-        return encode(told(algo.train())) + everything(algo)
+        return encode(told(algo.train())) + known(algo)
 
     with made() as algo:
         algo.train()
@@ -412,10 +409,10 @@ def test_what_a_failed_iteration_added_is_gone(undisturbed: dict[str, str]) -> N
 
     with config(0, 6).callbacks(Fails).build_algo() as algo:
         results = [algo.train()]
-        before = everything(algo)
+        before = known(algo)
         with pytest.raises(CallbackError, match="on purpose"):
             algo.train()
-        assert everything(algo) == before
+        assert known(algo) == before
         assert algo.module_ids == ("first", "main")
         results += [algo.train() for _ in range(ITERATIONS - 1)]
         found = outcome(algo, results)
@@ -482,10 +479,10 @@ def test_a_function_says_which_modules_learn(algo: Algorithm) -> None:
     assert encode(algo.learners["main"].get_state()) == before["main"]
     assert encode(algo.learners["first"].get_state()) != before["first"]
     algo.set_policies_to_train(lambda module_id, batch: 1 / 0)
-    state = everything(algo)
+    state = known(algo)
     with pytest.raises(ConfigError, match=r"raised for module 'first'.*ZeroDivisionError"):
         algo.train()
-    assert everything(algo) == state
+    assert known(algo) == state
 
 
 def test_a_saved_module_is_loaded_under_another_id(algo: Algorithm, tmp_path: Path) -> None:
@@ -518,14 +515,14 @@ def test_checkpoints_say_which_modules_there_are(algo: Algorithm, tmp_path: Path
     module = RLModule.from_checkpoint(tmp_path / "c" / "learner" / "old" / "rl_module")
     assert encode(module.get_state()) == encode(algo.get_weights()["old"])
     with config(0, 2).callbacks(None).build_algo() as other:
-        first = everything(other)
+        first = known(other)
         other.save_to_path(tmp_path / "first")
         other.restore_from_path(tmp_path / "c")
         assert other.module_ids == ("first", "main", "old")
         assert other.learners["old"].settings.lr == 0.5
-        assert everything(other) == everything(algo)
+        assert known(other) == known(algo)
         other.restore_from_path(tmp_path / "first")
-        assert everything(other) == first
+        assert known(other) == first
         with pytest.raises(CheckpointMismatchError):
             other.restore_from_path(tmp_path / "c", component="learner/older")
 
@@ -542,10 +539,10 @@ def test_a_checkpoint_whose_modules_cannot_act_changes_nothing(
     algo.save_to_path(tmp_path / "c")
     with config(0, 2).callbacks(None).environment(Others).build_algo() as other:
         other.train()
-        before = everything(other)
+        before = known(other)
         with pytest.raises(CheckpointMismatchError, match=r"cannot act here.*Discrete"):
             other.restore_from_path(tmp_path / "c")
-        assert everything(other) == before
+        assert known(other) == before
         assert other.module_ids == ("first", "main")
 
 
@@ -574,13 +571,13 @@ def test_modules_that_are_spoilt_are_refused_by_name_and_nothing_is_changed(
     algo.train()
     algo.add_module("old", copy_of="main")
     state = algo.get_state()
-    before = everything(algo)
+    before = known(algo)
     found = [one for one in mutations(state["modules"]) if not is_taken(one)]
     for mutation in random.Random(3).sample(found, 30):
         spoilt = {**state, "modules": mutated(state["modules"], mutation)}
         with pytest.raises(CheckpointMismatchError, match=r"(?s)modules.*Nothing was changed"):
             algo.set_state(spoilt)
-        assert everything(algo) == before, mutation
+        assert known(algo) == before, mutation
 
 
 # ---- settings that name other modules than a checkpoint has
@@ -659,10 +656,10 @@ def test_what_a_run_changed_stays_when_settings_name_a_new_module(
     algo.set_policy_mapping_fn(lambda agent_id, episode: "old")
     algo.save_to_path(tmp_path / "c")
     with asks_for_first.build_algo() as other:
-        before = everything(other)
+        before = known(other)
         with pytest.raises(CheckpointMismatchError, match="name 'first', which the run removed"):
             other.restore_from_path(tmp_path / "c")
-        assert everything(other) == before
+        assert known(other) == before
         assert other.module_ids == ("extra", "first", "main")
 
 
@@ -689,13 +686,13 @@ def test_a_misspelt_module_is_refused_and_nothing_is_changed(
     if function:
         made.multi_agent(policy_mapping_fn=lambda agent_id, episode: "mian")
     with made.build_algo() as other:
-        before = everything(other)
+        before = known(other)
         with pytest.raises(
             CheckpointMismatchError,
             match=r"'mian', which the checkpoint does not have.* 'main'.*Nothing was changed",
         ):
             other.restore_from_path(tmp_path / "c")
-        assert everything(other) == before
+        assert known(other) == before
         assert other.module_ids == ("first", "mian")
         other.train()
 
@@ -892,7 +889,7 @@ class _Counting:
 def wronged() -> Iterator[tuple[Algorithm, bytes]]:
     with config(0, 2).callbacks(None).build_algo() as built:
         built.train()
-        yield built, everything(built)
+        yield built, known(built)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -903,7 +900,7 @@ def test_a_change_that_cannot_be_changes_nothing(
     change, problem = WRONG[what]
     with pytest.raises((ConfigError, ModuleError), match=f"(?s){problem}"):
         change(algo)
-    assert everything(algo) == before
+    assert known(algo) == before
     assert algo.module_ids == ("first", "main")
 
 

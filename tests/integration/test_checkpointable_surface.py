@@ -21,6 +21,7 @@ from checkpoints import (
     read_manifest,
     write_checkpoint,
 )
+from tests.small_runs import small_ppo
 from trainer import (
     DQN,
     PPO,
@@ -47,14 +48,7 @@ class Loaded(RLlibCallback):
 
 
 def ppo() -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .debugging(seed=3)
-    )
+    return small_ppo(env="CartPole-v1", num_slots=2, batch=40, seed=3)
 
 
 def dqn() -> DQNConfig:

@@ -1,9 +1,7 @@
-"""Connector pieces of users: RLlib's examples, exactly repaired and resumed."""
+"""Connector pieces of users: RLlib's examples; exactness is in `tests/contract`."""
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tests.exact_runs import Inverted, PreviousReward, RunningScale, pieces
+from tests.small_runs import small_ppo
 from trainer import (
     ConfigError,
     ConnectorPipelineV2,
@@ -20,7 +20,6 @@ from trainer import (
     MeanStdFilter,
     PPOConfig,
     SingleAgentEnvRunner,
-    SingleAgentObservationPreprocessor,
     TrainerError,
 )
 
@@ -50,77 +49,14 @@ class Sums(gym.Env[Any, Any]):
         return {"sum": total, "kind": np.int64(len(self.taken) % 3)}
 
 
-class RunningScale(SingleAgentObservationPreprocessor):
-    """Divides by the largest number seen so far, over episodes."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.largest = 1.0
-
-    def preprocess(self, observation: Any, episode: Any) -> Any:
-        self.largest = max(self.largest, float(np.abs(observation).max()))
-        return (observation / self.largest).astype(np.float32)
-
-    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return {"largest": self.largest}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.largest = state["largest"]
-
-
-class PreviousReward(ConnectorV2):
-    """Puts the last reward behind the observation, through the batch."""
-
-    def recompute_output_observation_space(self, space: Any, _: Any) -> Any:
-        return gym.spaces.Box(-np.inf, np.inf, (space.shape[0] + 1,), np.float32)
-
-    def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
-        for episode in self.single_agent_episode_iterator(episodes):
-            reward = episode.get_rewards(-1) if len(episode) else 0.0
-            seen = np.append(episode.get_observations(-1), np.float32(reward))
-            self.add_batch_item(batch, "obs", seen.astype(np.float32), episode)
-        return batch
-
-
-class Inverted(ConnectorV2):
-    """Gives the env the other one of two actions, and counts."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.count = 0
-
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
-        self.count += 1
-        batch["actions_for_env"] = [1 - action for action in batch["actions"]]
-        return batch
-
-    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return {"count": self.count}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.count = state["count"]
-
-
-def config(**env_runners: Any) -> PPOConfig:
-    settings: dict[str, Any] = {
-        "num_env_runners": 0,
-        "num_envs_per_env_runner": 2,
-        "env_to_module_connector": lambda env, spaces, device: [
-            FlattenObservations(),
-            RunningScale(),
-            PreviousReward(),
-        ],
-        "module_to_env_connector": lambda env, spaces, device: Inverted(),
-    }
-    return (
-        PPOConfig()
-        .environment(Sums)
-        .env_runners(**{**settings, **env_runners})
-        .training(train_batch_size=30, minibatch_size=15, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .evaluation(evaluation_interval=1, evaluation_duration=2)
-        .debugging(seed=4)
+def config(**settings: Any) -> PPOConfig:
+    made = small_ppo(env=Sums, num_slots=2, batch=30, seed=4)
+    made.evaluation(evaluation_interval=1, evaluation_duration=2)
+    made.env_runners(
+        env_to_module_connector=pieces,
+        module_to_env_connector=lambda env, spaces, device: Inverted(),
     )
+    return made.update_from_dict(settings)
 
 
 def weights_of(algorithm: Any) -> bytes:
@@ -146,28 +82,9 @@ def test_observations_and_actions_go_through_the_pieces() -> None:
         runner.stop()
 
 
-def test_training_goes_on_from_a_checkpoint_with_the_same_bytes(tmp_path: Path) -> None:
-    with config().build_algo() as algorithm:
-        algorithm.train()
-        path = algorithm.save_to_path(tmp_path / "checkpoint")
-        results = [algorithm.train() for _ in range(2)]
-        expected = weights_of(algorithm)
-        states = algorithm.env_runner_group.get_state()["slots"]
-        assert states[0]["connectors"]["module_to_env"]["0"]["count"] > 0
-        assert states[0]["connectors"]["env_to_module"]["1"]["largest"] > 1
-    with config().build_algo() as again:
-        again.restore_from_path(path)
-        repeated = [again.train() for _ in range(2)]
-        assert weights_of(again) == expected
-        for result, other in zip(results, repeated, strict=True):
-            key = "evaluation/env_runners/episode_return_mean"
-            assert result[key] == other[key]
-
-
-def test_a_lost_state_of_the_pieces_would_be_seen(
+def test_a_lost_state_of_the_pieces_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control of the test before."""
     with config().build_algo() as algorithm:
         for _ in range(2):
             algorithm.train()
@@ -180,33 +97,6 @@ def test_a_lost_state_of_the_pieces_would_be_seen(
         again.restore_from_path(path)
         again.train()
         assert weights_of(again) != expected
-
-
-@pytest.mark.process
-def test_a_killed_runner_changes_no_byte() -> None:
-    outcomes = []
-    for kills in (False, True):
-        asked = config(num_env_runners=2, num_envs_per_env_runner=1)
-        with asked.evaluation(evaluation_interval=None).build_algo() as algorithm:
-            for _ in range(3):
-                algorithm.train()
-                pids = algorithm.env_runner_group.foreach_env_runner(lambda _: os.getpid())
-                if kills:
-                    os.kill(pids[0], signal.SIGKILL)
-            outcomes.append(weights_of(algorithm))
-    assert outcomes[0] == outcomes[1]
-
-
-def test_how_slots_are_spread_changes_nothing() -> None:
-    with config().build_algo() as together:
-        together.train()
-        together.train()
-        expected = weights_of(together)
-    apart = config(num_env_runners=2, num_envs_per_env_runner=1)
-    with apart.build_algo() as algorithm:
-        algorithm.train()
-        algorithm.train()
-        assert weights_of(algorithm) == expected
 
 
 def test_the_mean_std_filter_as_a_piece_is_the_observation_filter() -> None:

@@ -6,8 +6,6 @@ import itertools
 import os
 import runpy
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,38 +218,6 @@ def test_a_runner_that_is_killed_while_it_asks_for_tasks_makes_no_difference(
             assert algo.env_runner_group.get_tasks() == [2, 3, 4, 5] * 2
             outcomes.append((as_bytes(results), learnt(algo)))
     assert outcomes[0] == outcomes[1]
-
-
-_RESUME_SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-from {module} import as_bytes, config, iterate, learnt
-with config({way!r}, {num_env_runners}).build_algo() as algo:
-    algo.restore_from_path({path!r})
-    sys.stdout.buffer.write(as_bytes(iterate(algo, {way!r}, 2)) + learnt(algo))
-"""
-
-
-@pytest.mark.parametrize(
-    ("way", "num_env_runners"),
-    [("env_task_fn", 0), pytest.param("on_train_result", 2, marks=pytest.mark.slow)],
-)
-def test_a_new_process_goes_on_with_the_same_tasks(
-    way: str, num_env_runners: int, tmp_path: Path
-) -> None:
-    with config(way, num_env_runners).build_algo() as algo:
-        iterate(algo, way, 2)
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        expected = as_bytes(iterate(algo, way, 2)) + learnt(algo)
-    script = _RESUME_SCRIPT.format(
-        folder=str(Path(__file__).parents[2]),
-        module=__name__,
-        path=path,
-        way=way,
-        num_env_runners=num_env_runners,
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert done.stdout == expected
 
 
 def _forget_tasks(slot: dict[str, Any]) -> None:

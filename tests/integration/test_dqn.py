@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
-from tests.integration.test_exactness import without_settings
-from trainer import DQN, CallbackError, DQNConfig, ModuleError, RLModuleSpec, UnsupportedSpaceError
+from tests.small_runs import known
+from trainer import CallbackError, DQNConfig, ModuleError, RLModuleSpec, UnsupportedSpaceError
 from trainer.metrics import comparable
 from trainer.modules import QModule
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
@@ -35,10 +35,6 @@ def config(env: Any = CountdownEnv, **settings: Any) -> DQNConfig:
         .debugging(seed=3)
     )
     return made.update_from_dict(settings)
-
-
-def fingerprint(algo: DQN) -> bytes:
-    return encode(without_settings(algo.get_state()))
 
 
 # ---- how much is learnt when
@@ -249,19 +245,19 @@ def test_an_iteration_that_fails_is_undone_and_made_again(event: str, error: Bas
     made = config(n_step=2).callbacks(**{event: fail})
     with made.build_algo() as algo:  # nothing is armed
         expected = [comparable(algo.train()) for _ in range(3)]
-        expected_end = fingerprint(algo)
+        expected_end = known(algo)
     with made.build_algo() as algo:
         results = []
         for iteration in range(3):
-            before = fingerprint(algo)
+            before = known(algo)
             armed["left"] = 1 if event == "on_train_result" else 3
             if event == "on_learn_on_batch" and iteration == 0:
                 armed["left"] = 1
             with pytest.raises((CallbackError, KeyboardInterrupt)):
                 algo.train()
-            assert fingerprint(algo) == before
+            assert known(algo) == before
             results.append(comparable(algo.train()))
-        assert fingerprint(algo) == expected_end
+        assert known(algo) == expected_end
     for mine, other in zip(results, expected, strict=True):
         assert encode({**mine, "config": 0}) == encode({**other, "config": 0})
 
@@ -272,14 +268,14 @@ def test_a_loss_that_is_no_number_is_an_error_that_changes_nothing() -> None:
         algo.train()
         algo.train()
         algo.train()  # the ring is full: what fails overwrites
-        before = fingerprint(algo)
+        before = known(algo)
         try:
             Overflowing.pays_too_much = True
             with pytest.raises(ModuleError, match=r"not finite appeared in the loss \(inf\)"):
                 algo.train()
         finally:
             Overflowing.pays_too_much = False
-        assert fingerprint(algo) == before
+        assert known(algo) == before
         assert np.isfinite(algo.train()["learners"]["default_policy"]["total_loss"])
 
 

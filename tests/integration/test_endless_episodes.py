@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.small_runs import small_ppo
 from trainer import PPOConfig
 from trainer.env_runners import episode_player as endless_episodes
 from trainer.env_runners.episode_player import EndlessEpisodes
@@ -42,14 +43,8 @@ def log(
 
 
 def config(log: pytest.LogCaptureFixture, **settings: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(lambda context: LongEpisodes(log))
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
-        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .update_from_dict(settings)
-    )
+    made = small_ppo(env=lambda context: LongEpisodes(log), num_slots=2, batch=20)
+    return made.update_from_dict(settings)
 
 
 def test_an_evaluation_without_an_end_says_so_once_and_goes_on(
@@ -111,23 +106,14 @@ class SomeEpisodesNeverEnd(CountdownEnv):
 
 
 def endless(max_length: int, **settings: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(CountdownEnv, env_config={"min_length": 6, "max_length": 12})
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=8)
-        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .evaluation(
-            evaluation_interval=1,
-            evaluation_duration=8,
-            evaluation_sample_timeout_s=0.2,
-            evaluation_config={
-                "env": SomeEpisodesNeverEnd,
-                "env_config": {"max_length": max_length},
-            },
-        )
-        .update_from_dict(settings)
+    made = small_ppo(num_slots=8, batch=20, env_config={"min_length": 6, "max_length": 12})
+    made.evaluation(
+        evaluation_interval=1,
+        evaluation_duration=8,
+        evaluation_sample_timeout_s=0.2,
+        evaluation_config={"env": SomeEpisodesNeverEnd, "env_config": {"max_length": max_length}},
     )
+    return made.update_from_dict(settings)
 
 
 MODES = {

@@ -12,20 +12,14 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import ConfigError, EnvRunner, PPOConfig, SingleAgentEpisode
 from trainer.seeding import EnvSeeds, NoiseStream, Role, training_index
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
 
 def config(env: Any = CountdownEnv, *, num_envs: int = 3, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config=settings.pop("env_config", {}))
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=num_envs)
-        .training(train_batch_size=60, minibatch_size=30, model={"fcnet_hiddens": [8]})
-        .debugging(seed=7)
-    )
-    return made.update_from_dict(settings)
+    return small_ppo(env=env, num_slots=num_envs, seed=7).update_from_dict(settings)
 
 
 @contextmanager

@@ -131,24 +131,6 @@ def test_every_event_gets_exactly_its_documented_arguments() -> None:
 
 
 @pytest.mark.process
-def test_every_episode_has_the_same_trace_however_slots_are_spread() -> None:
-    outcomes = []
-    for num_env_runners, num_envs in ((0, 4), (1, 4), (2, 2), (4, 1)):
-        made = config(num_env_runners, num_envs=num_envs).callbacks(Tracing)
-        with made.build_algo() as algo:
-            for _ in range(2):
-                algo.train()
-            by_episode: dict[str, list[Any]] = {}
-            for trace in traces(algo):
-                for line in trace:
-                    if line[0] != "sample end":
-                        by_episode.setdefault(line[1], []).append((line[0], *line[3:]))
-            outcomes.append(by_episode)
-    assert len(outcomes[0]) > 8
-    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
-
-
-@pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
 def test_the_end_of_an_episode_shows_all_of_it_over_cut_chunks(num_env_runners: int) -> None:
     def on_end(episode: Any, prev_episode_chunks: Any, metrics_logger: Any) -> None:
@@ -223,32 +205,6 @@ def test_what_callbacks_store_in_an_episode_survives_its_cuts(num_env_runners: i
     assert len(lengths) == runners["num_episodes_lifetime"]
     running = [slot for slot in slots if slot["env_seed"] is not None]
     assert running, "no episode was cut at the end, so nothing was shown"
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_rewards_rewritten_at_sample_end_reach_the_learner_but_not_the_returns(
-    num_env_runners: int,
-) -> None:
-    def rewrite(samples: list[SingleAgentEpisode]) -> None:
-        for episode in samples:
-            episode.set_rewards(new_data=np.full(len(episode), 100.0))
-
-    learnt, values, returns, means = [], [], [], []
-    for should_rewrite in (False, True):
-        made = config(num_env_runners, num_envs=4 // max(1, num_env_runners))
-        if should_rewrite:
-            made.callbacks(on_sample_end=rewrite)
-        with made.build_algo() as algo:
-            results = [algo.train() for _ in range(2)]
-            learnt.append(algo.get_weights()["default_policy"]["vf/0/kernel"])
-            values.append(results[0]["learners/default_policy/vf_loss_unclipped"])
-            returns.append(results[0]["env_runners/hist_stats/episode_reward"])
-            means.append(results[0]["env_runners/episode_return_mean"])
-    assert not np.array_equal(learnt[0], learnt[1])
-    assert values[1] > 100 * values[0]
-    assert returns[0] == returns[1]
-    assert means[0] == means[1] <= 12.0
 
 
 def test_a_sub_env_without_work_has_no_events() -> None:

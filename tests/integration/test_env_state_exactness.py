@@ -1,25 +1,22 @@
-"""Envs that no seed determines: with a state of their own, runs go on from it with equal bytes."""
+"""Envs that no seed determines, beyond `tests/contract`: sub-envs made anew, and what is told."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium
-import numpy as np
 import pytest
 from gymnasium import wrappers
 
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import read_manifest
+from tests.exact_runs import OwnMean, in_wrappers, normalised
+from tests.small_runs import kill, small_ppo
 from tests.small_runs import told_and_known as outcome
-from trainer import Algorithm, DQNConfig, PPOConfig
 from trainer.cli.checkpoint_commands import inspection
-from trainer.testing import FailingEnv, RandomKiller, RestlessEnv, is_process_alive, wait_until
+from trainer.testing import FailingEnv, RandomKiller, RestlessEnv
 
 pytestmark = pytest.mark.process
 
@@ -41,30 +38,11 @@ class Forgetting(Restless):
         super().set_state({**state, "generator": self.generator.getstate()})
 
 
-def wrapped(context: Any) -> Any:
-    """An env whose wrappers remember as much as it does."""
-    return wrappers.NormalizeObservation(wrappers.TimeLimit(Restless(context), 9))
-
-
-def config(
-    num_env_runners: int, *, env: Any = Restless, make: Any = PPOConfig, **env_config: Any
-) -> Any:
+def config(num_env_runners: int, *, env: Any = Restless, **env_config: Any) -> Any:
     per_runner = 4 // max(1, num_env_runners)
-    made = make().environment(
-        env,
-        env_config={"min_length": 5, "num_envs_per_env_runner": per_runner, **env_config},
-    )
-    made = made.env_runners(
-        num_env_runners=num_env_runners,
-        num_envs_per_env_runner=per_runner,
-        batch_mode="truncate_episodes",
-    ).training(model={"fcnet_hiddens": [4]})
-    if make is PPOConfig:
-        # 42 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
-        made = made.training(train_batch_size=42, minibatch_size=21, num_epochs=1)
-    else:
-        made = made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=16)
-    return made.debugging(seed=5)
+    more = {"min_length": 5, "num_envs_per_env_runner": per_runner, **env_config}
+    # 42 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
+    return small_ppo(num_env_runners, env=env, batch=42, env_config=more)
 
 
 def undisturbed(num_env_runners: int = 0, **options: Any) -> bytes:
@@ -78,96 +56,8 @@ def expected() -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_env_runners", [1, 2])
-def test_it_makes_no_difference_how_many_runners_play(
-    num_env_runners: int, expected: bytes
-) -> None:
-    assert undisturbed(num_env_runners) == expected
-
-
-@pytest.mark.parametrize(
-    ("env", "make"),
-    [
-        (Restless, PPOConfig),
-        (wrapped, PPOConfig),
-        pytest.param(Restless, DQNConfig, marks=pytest.mark.slow),
-        pytest.param(wrapped, DQNConfig, marks=pytest.mark.slow),
-    ],
-)
-def test_a_run_resumed_after_every_iteration_is_the_same(
-    env: Any, make: Any, tmp_path: Path
-) -> None:
-    algo, results = config(0, env=env, make=make).build_algo(), []
-    for number in range(NUM_ITERATIONS):
-        results.append(algo.train())
-        path = algo.save_to_path(tmp_path / str(number))
-        algo.stop()
-        # Another first seed: if the state were not put back, it would show.
-        algo = Algorithm.from_checkpoint(
-            path, config=config(number % 2, env=env, make=make, first_seed=1000 + number)
-        )
-    with algo:
-        assert outcome(algo, results) == undisturbed(env=env, make=make)
-    assert sum(result["fault_tolerance/num_episodes_lost"] for result in results) == 0
-
-
-def results_with_kills(algo: Algorithm) -> list[Any]:
-    """The results of a run whose runners are killed after every iteration but the last."""
-    results = [algo.train()]
-    while len(results) < NUM_ITERATIONS:
-        kill_all(algo.env_runner_group)
-        results.append(algo.train())
-    return results
-
-
-@pytest.mark.parametrize("num_env_runners", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_runners_killed_at_every_iteration_make_no_difference(
-    num_env_runners: int, expected: bytes
-) -> None:
-    with config(num_env_runners).build_algo() as algo:
-        results = results_with_kills(algo)
-        assert outcome(algo, results) == expected
-        told = algo.train()["fault_tolerance"]
-    assert told["num_remote_worker_restarts"] == num_env_runners * (NUM_ITERATIONS - 1)
-    assert told["num_episodes_lost_lifetime"] == 0
-
-
-class RaisingOnce(RLlibCallback):
-    """Raises at the end of the second iteration, in the first attempt."""
-
-    attempts: ClassVar[list[int]] = []
-
-    def on_train_result(self, *, result: Any, **_: Any) -> None:
-        self.attempts.append(result["training_iteration"])
-        if self.attempts == [1, 2]:
-            raise RuntimeError("again, please")
-
-
-@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_an_iteration_that_is_undone_and_made_again_is_the_same(num_env_runners: int) -> None:
-    results = []
-    for attempts in ([1, 1], []):  # the first run does not raise
-        RaisingOnce.attempts = attempts
-        with config(num_env_runners).callbacks(RaisingOnce).build_algo() as algo:
-            told = [algo.train()]
-            if not attempts[1:]:
-                with pytest.raises(CallbackError):
-                    algo.train()
-            told += [algo.train() for _ in range(NUM_ITERATIONS - 1)]
-            results.append(outcome(algo, told))
-    assert results[0] == results[1]
-
-
-def kill_all(group: Any) -> None:
-    pids = list(group.env_runner_pids().values())
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: not any(map(is_process_alive, pids)))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("env", [Restless, wrapped])
+@pytest.mark.parametrize("env", [Restless, in_wrappers])
 def test_kills_at_random_moments_make_no_difference(env: Any, seed: int) -> None:
     with config(2, env=env).build_algo() as algo:
         pids = algo.env_runner_group.env_runner_pids
@@ -217,7 +107,7 @@ def test_without_the_methods_the_same_env_loses_its_episodes() -> None:
     with config(1, env=Lost, max_length=8).build_algo() as algo:
         algo.train()
         num_running = running(algo)
-        kill_all(algo.env_runner_group)
+        kill(algo.env_runner_group)
         assert algo.train()["fault_tolerance/num_episodes_lost"] == num_running > 0
 
 
@@ -227,7 +117,7 @@ def test_an_env_that_forgets_is_told_by_name_once_and_loses_its_episodes(
     with config(1, env=Forgetting).build_algo() as algo:
         algo.train()
         num_running = running(algo)
-        kill_all(algo.env_runner_group)
+        kill(algo.env_runner_group)
         assert algo.train()["fault_tolerance/num_episodes_lost"] == num_running > 1
     told = [r.getMessage() for r in caplog.records if "is not used" in r.getMessage()]
     assert len(told) == 1
@@ -272,30 +162,6 @@ def test_a_checkpoint_tells_how_each_running_episode_would_be_put_back(
 # ---- what wrappers carry from episode to episode, around an env of which nothing is known
 
 
-def normalised(context: Any) -> Any:
-    """An env without a state in wrappers that carry statistics from episode to episode."""
-    env = wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(FailingEnv(context), 9))
-    return wrappers.NormalizeReward(wrappers.NormalizeObservation(env))
-
-
-class OwnMean(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A wrapper of the user's own with a running mean, which says so."""
-
-    env_state_attributes: Any = ("total", "count")
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.total, self.count = np.zeros(env.observation_space.shape, np.float32), 1
-
-    def observation(self, observation: Any) -> Any:
-        self.total, self.count = self.total + observation, self.count + 1
-        return (observation - self.total / self.count).astype(np.float32)
-
-
-def own_mean(context: Any) -> Any:
-    return OwnMean(FailingEnv(context))
-
-
 class SilentMean(OwnMean):
     """The same, and it says nothing."""
 
@@ -304,27 +170,6 @@ class SilentMean(OwnMean):
 
 def silent_mean(context: Any) -> Any:
     return SilentMean(FailingEnv(context))
-
-
-@pytest.mark.parametrize("env", [normalised, own_mean])
-def test_what_wrappers_carry_over_is_restored_with_their_episodes(env: Any, tmp_path: Path) -> None:
-    algo, results = config(0, env=env, min_length=2).build_algo(), []
-    for number in range(NUM_ITERATIONS):
-        results.append(algo.train())
-        path = algo.save_to_path(tmp_path / str(number))
-        algo.stop()
-        algo = Algorithm.from_checkpoint(path, config=config(number % 2, env=env, min_length=2))
-    with algo:
-        assert outcome(algo, results) == undisturbed(env=env, min_length=2)
-    assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
-
-
-@pytest.mark.parametrize("env", [normalised, own_mean])
-def test_what_wrappers_carry_over_survives_a_kill(env: Any) -> None:
-    with config(1, env=env, min_length=2).build_algo() as algo:
-        results = results_with_kills(algo)
-        assert outcome(algo, results) == undisturbed(env=env, min_length=2)
-    assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
 
 
 class RaisingAtFirst(RLlibCallback):
@@ -364,7 +209,7 @@ def test_a_wrapper_that_says_nothing_of_what_it_carries_is_named(
 ) -> None:
     with config(1, env=silent_mean, min_length=2).build_algo() as algo:
         algo.train()
-        kill_all(algo.env_runner_group)
+        kill(algo.env_runner_group)
         assert algo.train()["fault_tolerance/num_episodes_lost"] > 0
     (told,) = [r.getMessage() for r in caplog.records if "does not repeat" in r.getMessage()]
     assert "Nothing is known of what SilentMean around it may carry from one episode" in told

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +64,7 @@ def test_time_steps_are_rounded_up_to_a_multiple_of_the_runners(
     assert sum(metrics["hist_stats"]["episode_lengths"]) <= expected
 
 
-@pytest.mark.parametrize("unit", ["episodes", "timesteps"])
-def test_the_numbers_do_not_depend_on_who_plays(unit: str) -> None:
+def test_the_numbers_do_not_depend_on_who_plays_time_steps() -> None:
     def log_length(episode: Any, metrics_logger: Any) -> None:
         metrics_logger.log_value("logged_length", episode.t)
 
@@ -75,7 +72,7 @@ def test_the_numbers_do_not_depend_on_who_plays(unit: str) -> None:
     for num_runners in (0, 1, 2):
         settings = {
             "evaluation_num_env_runners": num_runners,
-            "evaluation_duration_unit": unit,
+            "evaluation_duration_unit": "timesteps",
             "evaluation_duration": 6,
             # Time steps are shared out over all sub-envs: as many in each case.
             "evaluation_config": {"num_envs_per_env_runner": 1 if num_runners == 2 else 2},
@@ -190,18 +187,6 @@ def test_a_killed_evaluation_runner_makes_no_difference(tmp_path: Path) -> None:
             restarts = algo.train()["evaluation/num_remote_worker_restarts"]
             outcomes.append(encode([results, {**algo.get_state(), "config": None}]))
         assert restarts == (2 if should_kill else 0)
-    assert outcomes[0] == outcomes[1]
-
-
-def test_evaluation_runners_killed_between_two_evaluations_make_no_difference() -> None:
-    outcomes = []
-    for should_kill in (False, True):
-        with config(evaluation_num_env_runners=2, evaluation_interval=1).build_algo() as algo:
-            algo.train()
-            if should_kill:
-                for pid in algo.eval_env_runner_group.env_runner_pids().values():
-                    os.kill(pid, signal.SIGKILL)
-            outcomes.append(encode([numbers(algo.train()["evaluation"]), algo.get_weights()]))
     assert outcomes[0] == outcomes[1]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import PPO, DQNConfig, PPOConfig
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ActionChoice, Exploration, uniforms_per_row
@@ -47,24 +48,9 @@ STRATEGIES: dict[str, tuple[type, dict[str, Any]]] = {
 
 def config(num_env_runners: int, strategy: str, *, num_envs: int = 4) -> PPOConfig:
     env, exploration = STRATEGIES[strategy]
-    return (
-        PPOConfig()
-        .environment(env)
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=num_envs // max(1, num_env_runners),
-            exploration_config=exploration,
-        )
-        # 57 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
-        .training(
-            train_batch_size=57,
-            minibatch_size=32,
-            num_epochs=1,
-            lr=1e-2,
-            model={"fcnet_hiddens": [8]},
-        )
-        .debugging(seed=5)
-    )
+    # 57 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
+    made = small_ppo(num_env_runners, env=env, num_slots=num_envs, batch=57, lr=1e-2)
+    return made.training(minibatch_size=32).env_runners(exploration_config=exploration)
 
 
 def facts(algo: Any) -> bytes:

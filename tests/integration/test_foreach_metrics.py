@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.small_runs import small_ppo
+from tests.small_runs import kill, small_ppo
 from trainer import PPO, PPOConfig
 
 
@@ -20,10 +18,6 @@ def config(num_env_runners: int, **settings: Any) -> PPOConfig:
 def log_index(env_runner: Any) -> None:
     env_runner.metrics.log_value("index", env_runner.worker_index, reduce=None)
     env_runner.metrics.log_value("calls", 1, reduce="sum")
-
-
-def kill(group: Any, index: int) -> None:
-    os.kill(group.env_runner_pids()[index], signal.SIGKILL)
 
 
 @pytest.mark.process

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callbacks import RLlibCallback
+from tests.small_runs import small_ppo
 from trainer import CallbackError, PPOConfig, SingleAgentEnvRunner, get_global_worker
 from trainer.env_runners.env_runner import AtWork
 from trainer.testing.envs import CountdownEnv
@@ -42,16 +43,8 @@ class Asking(RLlibCallback):
 
 
 def config(num_env_runners: int = 0, **more: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(AskingEnv)
-        .env_runners(num_env_runners=num_env_runners)
-        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [4]})
-        .evaluation(evaluation_duration=1)
-        .callbacks(Asking)
-    )
-    return made.update_from_dict(more)
+    made = small_ppo(num_env_runners, env=AskingEnv, num_envs_per_env_runner=1, batch=20)
+    return made.evaluation(evaluation_duration=1).callbacks(Asking).update_from_dict(more)
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])

@@ -7,60 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from checkpoints import encode
+from tests.exact_runs import counting
 from tests.multi_agent_runs import gaps, outcome
 from trainer import (
     ConnectorV2,
     FlattenObservations,
     MultiAgentEnvRunner,
-    PPOConfig,
-    SingleAgentObservationPreprocessor,
 )
 from trainer.connectors.pieces import FrameStacking, MeanStdFilter
 from trainer.errors import ConfigError
-
-
-class Counted(SingleAgentObservationPreprocessor):
-    """Puts behind an observation how many steps its agent made, and what it earned last.
-
-    It also counts observations over episodes, which is its state.
-    """
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self.seen = 0
-
-    def recompute_output_observation_space(self, observations: Any, actions: Any) -> Any:
-        del observations, actions
-        return spaces.Box(-1e6, 1e6, (6,), np.float32)
-
-    def preprocess(self, observation: Any, episode: Any) -> Any:
-        self.seen += 1
-        earned = episode.get_rewards(-1) if len(episode) else 0.0
-        numbers = [len(episode), earned, self.seen]
-        return np.concatenate([observation, numbers]).astype(np.float32)
-
-    def get_state(self, *_: Any, **__: Any) -> Any:
-        return {"seen": self.seen}
-
-    def set_state(self, state: Any) -> None:
-        self.seen = state["seen"]
-
-
-class Turned(ConnectorV2):
-    """Gives the env another action than the module chose."""
-
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
-        batch["actions_for_env"] = [(2 - action) for action in batch["actions"]]
-        return batch
-
-
-def counting(*arguments: Any, **env_config: Any) -> PPOConfig:
-    return gaps(*arguments, **env_config).env_runners(
-        env_to_module_connector=lambda *_: Counted(), module_to_env_connector=lambda *_: Turned()
-    )
 
 
 def test_each_agent_has_pieces_that_see_its_own_episode() -> None:
@@ -124,12 +81,6 @@ def test_runs_with_pieces_are_exact(tmp_path: Path) -> None:
             algo.train()
         state = algo.get_state(not_components=["config"])
     assert alone.startswith(encode([state["learner"], state["connectors"], state["counters"]]))
-
-
-def test_a_killed_runner_makes_no_difference(tmp_path: Path) -> None:
-    faults = tmp_path / "kills"
-    faults.write_text("17 33")
-    assert outcome(counting(1, 2, kills=str(faults)), 2) == outcome(counting(0, 2), 2)
 
 
 def test_evaluation_begins_every_episode_alike() -> None:

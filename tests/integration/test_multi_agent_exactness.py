@@ -1,4 +1,4 @@
-"""Runs of several agents give the same bytes: spread, shuffled, killed, repaired, stopped.
+"""Runs of several agents, beyond `tests/contract`: one agent, orders, faults at every step.
 
 What is whole here is slow; each has a sample of itself in the default run.
 """
@@ -17,14 +17,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from checkpoints import encode
-from tests.multi_agent_runs import Gaps, OneCartPole, everything, gaps, told, whole_state
+from tests.multi_agent_runs import (
+    STRATEGIES,
+    Gaps,
+    OneCartPole,
+    Pushing,
+    evaluated,
+    everything,
+    exploring,
+    gaps,
+    told,
+    whole_state,
+)
 from tests.multi_agent_scripts import G4
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer import AlgorithmConfig, PPOConfig
 from trainer.metrics import comparable
-from trainer.testing import MultiAgentPendulum, ScriptedMultiAgentEnv, wait_until
+from trainer.testing import ScriptedMultiAgentEnv, wait_until
 
 # ---- X1: one agent
 
@@ -73,19 +83,6 @@ def _as_of_one(record: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- X2, X3, X12: processes and orders
-
-SPREADS = [(1, 6), (2, 3), (3, 2)]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("num_env_runners", "num_envs"),
-    [SPREADS[1], *(pytest.param(*spread, marks=pytest.mark.slow) for spread in SPREADS[::2])],
-)
-def test_x2_it_makes_no_difference_how_slots_are_spread(
-    num_env_runners: int, num_envs: int
-) -> None:
-    assert everything(gaps(num_env_runners, num_envs)) == everything(gaps(0, 6))
 
 
 @pytest.mark.slow
@@ -271,52 +268,6 @@ def test_x7_a_sub_env_that_fails_at_any_env_step_of_a_run_with_gaps(tmp_path: Pa
         assert happened(faults, number)
 
 
-# ---- X8: stopped
-
-
-def dqn() -> DQNConfig:
-    config = DQNConfig().environment(Gaps).env_runners(num_envs_per_env_runner=2)
-    config.multi_agent(policies={"p", "q"}, policy_mapping_fn={"a": "p", 3: "q", "late": "p"})
-    config.training(
-        train_batch_size=8,
-        n_step=3,
-        num_steps_sampled_before_learning_starts=20,
-        replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
-    )
-    config.rl_module(model_config={"fcnet_hiddens": [8]})
-    return config.reporting(min_sample_timesteps_per_iteration=20).debugging(seed=3)
-
-
-def sac() -> SACConfig:
-    config = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
-    config.multi_agent(policies=["p", "q"], policy_mapping_fn={0: "p", 1: "q"})
-    config.training(train_batch_size=16, num_steps_sampled_before_learning_starts=20)
-    config.rl_module(model_config={"fcnet_hiddens": [8]})
-    return config.reporting(min_sample_timesteps_per_iteration=30).debugging(seed=3)
-
-
-def evaluated() -> PPOConfig:
-    """An evaluation with a mapping of its own after every second iteration."""
-    return gaps(0, 2).evaluation(
-        evaluation_interval=2,
-        evaluation_duration=3,
-        evaluation_config={"policy_mapping_fn": {"a": "odd", 3: "even", "late": "even"}},
-    )
-
-
-def with_runners() -> PPOConfig:
-    return gaps(2, 1)
-
-
-def whole_episodes() -> PPOConfig:
-    return gaps(0, 2).env_runners(batch_mode="complete_episodes")
-
-
-def looking_back() -> PPOConfig:
-    return gaps(0, 2).env_runners(episode_lookback_horizon=4)
-
-
-RUNS = [gaps, evaluated, whole_episodes, looking_back, with_runners, dqn, sac]
 NUM_ITERATIONS = 6
 
 
@@ -335,23 +286,6 @@ def stopped_and_restored(
         results.append(told(algo.train()))
     with algo:
         return encode([whole_state(algo), results])
-
-
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.parametrize("make", RUNS, ids=lambda make: make.__name__)
-def test_x8_stopped_and_restored_at_every_iteration(make: Any, tmp_path: Path) -> None:
-    undisturbed = everything(make(), NUM_ITERATIONS)
-    every = set(range(1, NUM_ITERATIONS))
-    assert stopped_and_restored(make, every, tmp_path / "every") == undisturbed
-    for number in every:
-        assert stopped_and_restored(make, {number}, tmp_path / f"{number}") == undisturbed
-
-
-@pytest.mark.parametrize("make", [evaluated, dqn], ids=lambda make: make.__name__)
-def test_x8_a_sample(make: Any, tmp_path: Path) -> None:
-    stopped = stopped_and_restored(make, {1, 2, 4}, tmp_path)
-    assert stopped == everything(make(), NUM_ITERATIONS)
 
 
 # ---- X9, X10: what a replay cannot bring back, and what needs none
@@ -425,7 +359,7 @@ def test_x10_an_env_goes_on_from_its_state(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_x13_evaluation_is_the_same_with_any_number_of_runners() -> None:
     def told_by(num_evaluation_runners: int) -> Any:
-        config = evaluated().evaluation(
+        config = evaluated(gaps()).evaluation(
             evaluation_num_env_runners=num_evaluation_runners, evaluation_duration=5
         )
         with config.build_algo() as algo:
@@ -454,7 +388,7 @@ class AtAGate(Gaps):
 
 def asynchronous(gate: Path | None) -> PPOConfig:
     """Two evaluation runners with a mapping of their own; without a gate, one after the other."""
-    made = evaluated().environment(AtAGate)
+    made = evaluated(gaps()).environment(AtAGate)
     return made.evaluation(
         evaluation_interval=1,
         evaluation_duration=5,
@@ -520,41 +454,6 @@ def test_x14_an_evaluation_under_way_begins_its_episodes_again(how: str, tmp_pat
 # ---- X15: exploration
 
 
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "EpsilonGreedy": {"initial_epsilon": 0.5, "final_epsilon": 0.5},
-    "OrnsteinUhlenbeckNoise": {"random_timesteps": 0, "ou_base_scale": 1.0},
-    "ParameterNoise": {"random_timesteps": 0},
-}
-
-
-class Pushing(Gaps):
-    """Actions are forces."""
-
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        super().__init__(env_config)
-        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def step(self, actions: Any) -> Any:
-        return super().step({agent: round(10 * float(one[0])) for agent, one in actions.items()})
-
-
-def exploring(
-    type_: str, env: Any = None, num_env_runners: int = 0, num_envs: int = 2, **env_config: Any
-) -> Any:
-    """DQN, or SAC for forces, with a strategy at work from the first step on."""
-    is_noise = type_ == "OrnsteinUhlenbeckNoise"
-    made: Any = (SACConfig if is_noise else DQNConfig)()
-    made.environment(env or (Pushing if is_noise else Gaps), env_config=env_config)
-    made.env_runners(
-        num_env_runners=num_env_runners,
-        num_envs_per_env_runner=num_envs,
-        exploration_config={"type": type_, **STRATEGIES[type_]},
-    )
-    made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=20)
-    made.rl_module(model_config={"fcnet_hiddens": [8]})
-    return made.reporting(min_sample_timesteps_per_iteration=20).debugging(seed=3)
-
-
 @pytest.mark.parametrize("type_", STRATEGIES)
 def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_: str) -> None:
     def of(names: list[str]) -> dict[Any, list[Any]]:
@@ -565,32 +464,6 @@ def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_: str)
     assert alone["A"] == two["A"] == three["A"]
     assert two["B"] == three["B"] != three["A"]
     assert three["C"] != three["A"]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "type_",
-    [
-        "OrnsteinUhlenbeckNoise",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("EpsilonGreedy", "ParameterNoise")),
-    ],
-)
-def test_x15_exploring_survives_kills_repairs_and_restores(type_: str, tmp_path: Path) -> None:
-    """In the middle of episodes, where agents wait and have acted unequally often."""
-    undisturbed = everything(exploring(type_), 4)
-    killed = with_faults(tmp_path, "kills", 37)
-    assert everything(exploring(type_, None, 1, 2, **killed), 4) == undisturbed
-    assert happened(killed, 37)
-    broken = with_faults(tmp_path, "breaks", 13, 50)
-    config = exploring(type_, None, 0, 2, **broken).fault_tolerance(
-        restart_failed_sub_environments=True
-    )
-    assert everything(config, 4) == undisturbed
-    assert happened(broken, 50)
-    stopped = stopped_and_restored(lambda: exploring(type_), {2, 3}, tmp_path, 4)
-    assert stopped == undisturbed
-    # A control: what is compared does show what was explored.
-    assert everything(exploring(type_).env_runners(explore=False), 4) != undisturbed
 
 
 def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:

@@ -12,10 +12,9 @@ import pytest
 from checkpoints import encode
 from tests.multi_agent_runs import Gaps, gaps, outcome
 from tests.multi_agent_scripts import G4
-from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig, SACConfig
+from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig
 from trainer.testing.multi_agent_envs import (
     MultiAgentCartPole,
-    MultiAgentPendulum,
     ScriptedMultiAgentEnv,
 )
 
@@ -91,30 +90,6 @@ def test_what_an_agent_draws_does_not_depend_on_who_else_is_possible() -> None:
         plain = actions_of(Gaps, "a", **settings)
         assert actions_of(Third, "a", **settings) == plain
         assert len(plain) == 3
-
-
-@pytest.mark.parametrize("type_", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
-def test_noise_of_an_agent_survives_cuts_and_restores(type_: str, tmp_path: Path) -> None:
-    def config() -> SACConfig:
-        made = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
-        made.env_runners(exploration_config={"type": type_, "random_timesteps": 0})
-        made.training(train_batch_size=8, num_steps_sampled_before_learning_starts=10)
-        made.rl_module(model_config={"fcnet_hiddens": [4]})
-        return made.reporting(min_sample_timesteps_per_iteration=10).debugging(seed=3)
-
-    def learnt(algo: Any, iterations: int) -> bytes:
-        for _ in range(iterations):
-            algo.train()
-        return encode(algo.get_state(["learner", "replay_buffer"]))
-
-    with config().build_algo() as algo:
-        undisturbed = learnt(algo, 3)
-    with config().build_algo() as algo:
-        learnt(algo, 1)
-        algo.save_to_path(tmp_path / "c")
-    with config().build_algo() as algo:
-        algo.restore_from_path(tmp_path / "c")
-        assert learnt(algo, 2) == undisturbed
 
 
 def test_noise_on_weights_is_each_agents_own() -> None:

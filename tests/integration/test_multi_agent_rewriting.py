@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests.exact_runs import shared
 from tests.multi_agent_runs import Gaps, OneCartPole, gaps, outcome
 from trainer import CallbackError, MultiAgentEpisode, PPOConfig
 
@@ -79,15 +79,6 @@ def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(callback: An
         assert one["rewritten_return"] == pytest.approx(other["episode_reward"])
 
 
-def shared(*, agent_id: Any, postprocessed_batch: Any, original_batches: Any, **_: Any) -> None:
-    """Each row gets what the others earned for acting in the same env step."""
-    batch = postprocessed_batch
-    for other, (_, _, original) in original_batches.items():
-        if other != agent_id:
-            paid = dict(zip(original["env_t"].tolist(), original["rewards"], strict=True))
-            batch["rewards"] += [0.5 * paid.get(t, 0.0) for t in batch["env_t"].tolist()]
-
-
 def test_rewards_shared_among_agents_do_not_depend_on_their_order() -> None:
     def config(**options: Any) -> PPOConfig:
         return gaps(0, 2, **options).callbacks(on_postprocess_trajectory=shared)
@@ -131,30 +122,6 @@ def test_what_is_shown_of_each_agent() -> None:
         assert batch["env_t"].tolist() == acted
         assert batch["t"].tolist() == list(range(len(acted)))
         np.testing.assert_array_equal(batch["rewards"], episode.agent_episodes[agent].get_rewards())
-
-
-def test_rewriting_survives_cuts_faults_and_restores(tmp_path: Path) -> None:
-    def config(**options: Any) -> PPOConfig:
-        made = gaps(0, 2, **options).training(train_batch_size=14, minibatch_size=7)
-        return made.callbacks(on_postprocess_trajectory=shared, on_sample_end=plus_one_in_samples)
-
-    undisturbed = outcome(config(), 5)
-    faults = tmp_path / "faults"
-    faults.write_text("9 23 41")
-    failing = config(breaks=str(faults)).fault_tolerance(restart_failed_sub_environments=True)
-    assert outcome(failing, 5) == undisturbed
-    with config().build_algo() as algo:
-        for _ in range(2):
-            algo.train()
-        algo.save_to_path(tmp_path / "c")
-    with config().build_algo() as algo:
-        algo.restore_from_path(tmp_path / "c")
-        for _ in range(3):
-            algo.train()
-        state = algo.get_state(not_components=["config"])
-    assert undisturbed.startswith(
-        encode([state["learner"], state["connectors"], state["counters"]])
-    )
 
 
 def one_reward_more(samples: Any, **_: Any) -> None:

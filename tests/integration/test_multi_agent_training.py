@@ -10,7 +10,7 @@ import pytest
 
 from callbacks.ready_made.recorders import load_episode
 from checkpoints import encode
-from tests.multi_agent_runs import OneCartPole, gaps, outcome
+from tests.multi_agent_runs import OneCartPole, gaps
 from trainer import (
     DQNConfig,
     EpisodeRecorder,
@@ -48,23 +48,6 @@ def test_one_agent_in_a_multi_agent_env_is_a_single_agent(make: Any) -> None:
     assert weights[0] == weights[1]
 
 
-def test_spreading_over_runners_and_the_order_of_dicts_change_nothing() -> None:
-    alone = outcome(gaps(0, 2))
-    assert outcome(gaps(2, 1)) == alone
-    assert outcome(gaps(0, 2, shuffles=True)) == alone
-    assert outcome(gaps(0, 2).debugging(seed=4)) != alone
-
-
-def test_a_sub_env_that_fails_at_any_step_is_repaired_alone(tmp_path: Path) -> None:
-    undisturbed = outcome(gaps(0, 2), 2)
-    for number in range(1, 80, 13):
-        faults = tmp_path / f"{number}"
-        faults.write_text(f"{number} {number + 3}")
-        config = gaps(0, 2, breaks=str(faults))
-        config.fault_tolerance(restart_failed_sub_environments=True)
-        assert outcome(config, 2) == undisturbed
-
-
 _MEMORY = {
     "fcnet_hiddens": [8],
     "use_lstm": True,
@@ -73,27 +56,6 @@ _MEMORY = {
     "lstm_use_prev_action": True,
     "lstm_use_prev_reward": True,
 }
-
-
-def test_memories_go_on_with_the_own_steps_of_each_agent(tmp_path: Path) -> None:
-    config = gaps(0, 2).rl_module(model_config=_MEMORY)
-    undisturbed = outcome(config, 2)
-    assert outcome(gaps(2, 1).rl_module(model_config=_MEMORY), 2) == undisturbed
-    faults = tmp_path / "faults"
-    faults.write_text("14 27")
-    broken = gaps(0, 2, breaks=str(faults)).rl_module(model_config=_MEMORY)
-    broken.fault_tolerance(restart_failed_sub_environments=True)
-    assert outcome(broken, 2) == undisturbed
-    with config.build_algo() as algo:
-        algo.train()
-        algo.save_to_path(tmp_path / "c")
-    with config.build_algo() as algo:
-        algo.restore_from_path(tmp_path / "c")
-        algo.train()
-        state = algo.get_state(not_components=["config"])
-    assert undisturbed.startswith(
-        encode([state["learner"], state["connectors"], state["counters"]])
-    )
 
 
 def test_an_agents_states_follow_from_what_it_saw_itself() -> None:

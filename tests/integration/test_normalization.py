@@ -89,24 +89,6 @@ def train(algo: Algorithm, iterations: int = 3) -> bytes:
 # ---- exactness
 
 
-def test_an_iteration_that_fails_leaves_the_statistics_as_they_were() -> None:
-    is_failing = False
-
-    def fail() -> None:
-        if is_failing:
-            raise ValueError("no")
-
-    with config().callbacks(on_train_result=fail).build_algo() as algo:
-        train(algo, 2)
-        before, in_force = known(algo), algo.normalization
-        is_failing = True
-        with pytest.raises(Exception, match="no"):
-            algo.train()
-        is_failing = False
-        assert known(algo) == before
-        assert encode(vars(algo.normalization.observations)) == encode(vars(in_force.observations))
-
-
 # ---- everyone uses the same
 
 

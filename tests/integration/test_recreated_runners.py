@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from tests.small_runs import small_ppo
-from trainer import PPO, EnvContext, PPOConfig, RunnerLostError
+from tests.small_runs import kill, small_ppo
+from trainer import EnvContext, PPOConfig, RunnerLostError
 from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.processes import wait_until
 
@@ -43,11 +43,6 @@ def config(env: Any = CountdownEnv, num_env_runners: int = 2, **settings: Any) -
     return small_ppo(num_env_runners, env=env, num_envs_per_env_runner=2, **settings)
 
 
-def kill(algo: Any, *indices: int) -> None:
-    for index in indices:
-        os.kill(algo.env_runner_group.env_runner_pids()[index], signal.SIGKILL)
-
-
 def counts(env_runner: Any) -> tuple[int, int]:
     counting = env_runner.callbacks.objects[0]
     return counting.num_steps, counting.num_envs_made
@@ -75,7 +70,7 @@ def test_the_events_tell_which_runners_are_new(killed: tuple[int, ...]) -> None:
     with config().callbacks(Noting).build_algo() as algo:
         algo.train()
         assert told == []
-        kill(algo, *killed)
+        kill(algo.env_runner_group, *killed)
         algo.train()
         group = algo.env_runner_group
         assert told == [
@@ -124,7 +119,7 @@ def test_a_lost_runner_that_train_may_not_replace_is_told_when_the_next_one_does
     made = config(restart_failed_env_runners=False)
     with made.callbacks(on_env_runners_recreated=noting(told)).build_algo() as algo:
         algo.train()
-        kill(algo, 2)
+        kill(algo.env_runner_group, 2)
         with pytest.raises(RunnerLostError):
             algo.train()
         assert told == []
@@ -152,7 +147,7 @@ def test_a_replacement_in_a_request_that_raised_is_told_with_the_next_one(tmp_pa
     with made.build_algo() as algo:
         algo.train()
         failures.touch()
-        kill(algo, 1)
+        kill(algo.env_runner_group, 1)
         with pytest.raises(CallbackError, match="once"):
             algo.train()
         assert told == []
@@ -206,7 +201,7 @@ def test_the_new_runners_can_be_prepared_from_within_the_event() -> None:
 
     with config().callbacks(on_env_runners_recreated=prepare).build_algo() as algo:
         algo.train()
-        kill(algo, 2)
+        kill(algo.env_runner_group, 2)
         algo.train()
         assert asked == [[2]]
         assert algo.env_runner_group.foreach_env_runner(task_of) == [None, "set again"]
@@ -221,25 +216,10 @@ def test_an_error_in_the_event_is_raised_and_the_iteration_can_be_made_again() -
 
     with config().callbacks(on_env_runners_recreated=fails_once).build_algo() as algo:
         expected = algo.train()["training_iteration"] + 1
-        kill(algo, 1)
+        kill(algo.env_runner_group, 1)
         with pytest.raises(CallbackError, match=r"fails_once.*on_env_runners_recreated"):
             algo.train()
         assert algo.train()["training_iteration"] == expected
-
-
-def test_callback_state_survives_restarts_and_resumes(tmp_path: Path) -> None:
-    with config().callbacks(Counting).build_algo() as algo:
-        algo.train()
-        before = algo.env_runner_group.foreach_env_runner(counts)
-        assert [steps for steps, _ in before] == [30, 30]
-        assert [envs for _, envs in before] == [2, 2]
-        kill(algo, 1, 2)
-        assert algo.env_runner_group.foreach_env_runner(counts) == before
-        path = algo.save_to_path(tmp_path / "checkpoint")
-    with PPO.from_checkpoint(path, env=CountdownEnv, callbacks_class=Counting) as other:
-        assert other.env_runner_group.foreach_env_runner(counts) == before
-        other.train()
-        assert other.env_runner_group.foreach_env_runner(counts) == [(60, 2), (60, 2)]
 
 
 def test_callback_state_goes_back_also_to_where_no_answer_was_given_yet(tmp_path: Path) -> None:
@@ -274,7 +254,7 @@ def test_the_context_tells_an_env_that_its_runner_is_a_replacement(tmp_path: Pat
 def test_the_numbers_of_a_result_tell_health_and_restarts() -> None:
     with config().build_algo() as algo:
         first = algo.train()["fault_tolerance"]
-        kill(algo, 1, 2)
+        kill(algo.env_runner_group, 1, 2)
         second = algo.train()["fault_tolerance"]
     assert (first["num_healthy_workers"], first["num_remote_worker_restarts"]) == (2, 0)
     assert (second["num_healthy_workers"], second["num_remote_worker_restarts"]) == (2, 2)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 import pytest
 
-from callbacks import RLlibCallback
+from tests.small_runs import Counting, kill
 from trainer import DQNConfig, PPOConfig, TaskSettableEnv
 from trainer.testing.envs import CountdownEnv
-from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -29,14 +26,6 @@ class WithTask(CountdownEnv, TaskSettableEnv[Any, Any]):
 
     def set_task(self, task: int) -> None:
         self._task = task
-
-
-class Counting(RLlibCallback):
-    def __init__(self) -> None:
-        self.num_steps = 0
-
-    def on_episode_step(self, **_: Any) -> None:
-        self.num_steps += 1
 
 
 def known(env_runner: Any) -> dict[str, Any]:
@@ -96,13 +85,6 @@ def built(make: Any, told: list[Any]) -> Any:
         .debugging(seed=5)
         .build_algo()
     )
-
-
-def kill(group: Any, *indices: int) -> None:
-    pids = [group.env_runner_pids()[index] for index in indices]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: not any(map(is_process_alive, pids)))
 
 
 @pytest.mark.parametrize("make", [ppo, pytest.param(dqn, marks=pytest.mark.slow)])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, encode, load_weights
-from tests.integration.test_exactness import config
 from tests.resume_cells import Cell, restored
 from trainer import Algorithm
 
@@ -220,11 +219,12 @@ def _without(state: dict[str, Any], component: str) -> dict[str, Any]:
 def test_parts_that_say_nothing_of_a_network_go_into_an_algorithm_with_another_one(
     component: str, tmp_path: Path
 ) -> None:
-    with config(0).build_algo() as algo:
+    cell = Cell("PPO", "CartPole", 0)
+    with cell.config().build_algo() as algo:
         algo.train()
         expected = encode(algo.get_state(component))
         algo.save_to_path(tmp_path / "c")
-    with config(0, model={"fcnet_hiddens": [3]}).build_algo() as algo:
+    with cell.config(model={"fcnet_hiddens": [3]}).build_algo() as algo:
         with pytest.raises(CheckpointMismatchError, match="num_parameters"):
             algo.restore_from_path(tmp_path / "c")
         algo.restore_from_path(tmp_path / "c", component=component)

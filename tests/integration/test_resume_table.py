@@ -6,17 +6,13 @@ The whole table is slow; a sample of it, with every algorithm, env and number of
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoints import encode
 from tests.resume_cells import (
-    FEATURES,
     Cell,
-    Run,
     all_cells,
     continued_elsewhere,
     different,
@@ -43,48 +39,10 @@ SAMPLE = [
     Cell("PPO", "own np_random", 0),
     Cell("PPO", "own generator in get_state", 1),
 ]
-_OU = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 60, "scale_timesteps": 900}
-MORE_FEATURES = {
-    **FEATURES,
-    "whole episodes": Run(Cell("PPO", "CartPole", 0), {"batch_mode": "complete_episodes"}),
-    "OrnsteinUhlenbeckNoise": Run(Cell("PG", "own np_random", 0), {"exploration_config": _OU}),
-    "SoftQ": Run(
-        Cell("DQN", "Acrobot", 2), {"exploration_config": {"type": "SoftQ", "temperature": 0.7}}
-    ),
-    "DQN, ParameterNoise": Run(
-        Cell("DQN", "CartPole", 0),
-        {"exploration_config": {"type": "ParameterNoise", "random_timesteps": 60}},
-    ),
-    "DQN, distributions": Run(
-        Cell("DQN", "CartPole", 0), {"num_atoms": 5, "v_min": 0.0, "v_max": 30.0, "tau": 0.1}
-    ),
-    "DQN, uniform replay": Run(
-        Cell("DQN", "CartPole", 0),
-        {"replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 150}},
-    ),
-    "SAC, discrete": Run(Cell("SAC", "CartPole", 0), {"grad_clip": 0.5}),
-    "evaluation runners": Run(
-        Cell("PPO", "Pendulum", 0),
-        {"evaluation_interval": 2, "evaluation_num_env_runners": 2, "evaluation_duration": 3},
-    ),
-    "evaluation beside training": Run(
-        Cell("PPO", "CartPole", 0),
-        {
-            "evaluation_interval": 3,
-            "evaluation_num_env_runners": 1,
-            "evaluation_parallel_to_training": True,
-            "evaluation_duration": 3,
-        },
-    ),
-}
 
 
 def expected_and_resumed(
-    cells: list[Cell],
-    folder: Path,
-    num_iterations: int = 10,
-    *,
-    settings: Mapping[str, Any] | None = None,
+    cells: list[Cell], folder: Path, num_iterations: int = 10
 ) -> list[tuple[Cell, dict[str, str], dict[str, str]]]:
     """What a run finds in its second half, and what another process does from a checkpoint.
 
@@ -92,7 +50,7 @@ def expected_and_resumed(
     """
     paths, expected = {}, {}
     for number, cell in enumerate(cells):
-        with cell.config(**(settings or {})).build_algo() as algo:
+        with cell.config().build_algo() as algo:
             for _ in range(num_iterations):
                 algo.train()
             path = paths[cell.name] = algo.save_to_path(folder / str(number))
@@ -113,18 +71,6 @@ def test_every_cell_goes_on_with_the_same_bytes_in_a_new_process(
 ) -> None:
     [(_, expected, resumed)] = expected_and_resumed([cell], tmp_path)
     assert len(expected) > 30
-    assert different(expected, resumed) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_env_runners", [0, 2])
-@pytest.mark.parametrize("name", MORE_FEATURES)
-def test_every_feature_goes_on_with_the_same_bytes_in_a_new_process(
-    name: str, num_env_runners: int, tmp_path: Path
-) -> None:
-    run = MORE_FEATURES[name]
-    cell = Cell(run.cell.algorithm, run.cell.env, num_env_runners)
-    [(_, expected, resumed)] = expected_and_resumed([cell], tmp_path, 5, settings=run.settings)
     assert different(expected, resumed) == []
 
 

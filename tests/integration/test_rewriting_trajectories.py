@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +10,9 @@ from gymnasium import Wrapper, spaces
 
 from callbacks import RLlibCallback
 from checkpoints import encode
+from tests.exact_runs import Rewriting
 from tests.small_runs import small_ppo
-from trainer import PPO, CallbackError, PPOConfig, SampleBatch, compute_advantages
+from trainer import PPO, CallbackError, PPOConfig, SampleBatch
 from trainer.env_runners import Weights
 from trainer.metrics import comparable
 from trainer.runner_group import EnvRunnerGroup
@@ -64,26 +62,6 @@ class PlusOneEnv(Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, float(reward) + 1.0, terminated, truncated, info
-
-
-class Rewriting(RLlibCallback):
-    """Rewrites everything that can be, in ways that depend on its state and on the critic."""
-
-    def __init__(self) -> None:
-        self.seen = 0.0
-
-    def on_postprocess_trajectory(
-        self, *, episode: Any, postprocessed_batch: Any, metrics_logger: Any, **_: Any
-    ) -> None:
-        batch = postprocessed_batch
-        self.seen += batch.count
-        episode.custom_metrics["seen"] = batch.count
-        batch["rewards"] += 0.01 * batch["t"]
-        if batch.count % 2:
-            compute_advantages(batch, batch["vf_preds"][-1], 0.5, 0.25)
-        batch["value_targets"] *= 1.5
-        batch["novelty"] = np.abs(batch["new_obs"] - batch["obs"]).sum(axis=1)
-        metrics_logger.log_value("rewritten_rows", batch.count, reduce="sum")
 
 
 # ---- what is seen
@@ -243,59 +221,6 @@ def test_who_only_listens_changes_no_byte() -> None:
             state = algo.get_state()
             parts = [{k: v for k, v in part.items() if k != "config"} for part in (*results, state)]
             outcomes.append(encode(parts))
-    assert outcomes[0] == outcomes[1]
-
-
-@pytest.mark.parametrize("batch_mode", MODES)
-def test_runners_however_many_and_restored_ones_learn_the_same(
-    batch_mode: str, tmp_path: Path
-) -> None:
-    made: dict[str, Any] = {"batch_mode": batch_mode, "callbacks_class": Rewriting}
-    outcomes: dict[str, bytes] = {}
-    for runners in (0, 1, 2):
-        with config(runners, **made).build_algo() as algo:
-            algo.train()
-            algo.save_to_path(tmp_path / f"{runners}")
-            algo.train()
-            outcomes[f"{runners}"] = learnt(algo)
-        with config(runners, **made).build_algo() as other:
-            other.restore_from_path(tmp_path / f"{runners}")
-            other.train()
-            outcomes[f"restored {runners}"] = learnt(other)
-    usual, _ = trained(config(batch_mode=batch_mode))
-    assert len(set(outcomes.values())) == 1
-    assert outcomes["0"] != usual
-
-
-def killing(armed: Path) -> type[Rewriting]:
-    """Rewrites, and kills its process once in the middle of it when `armed` exists."""
-
-    class Killing(Rewriting):
-        def on_postprocess_trajectory(self, **arguments: Any) -> None:
-            super().on_postprocess_trajectory(**arguments)
-            if arguments["episode"].is_done:
-                try:
-                    armed.unlink()
-                except FileNotFoundError:
-                    return
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return Killing
-
-
-def test_a_killed_runner_makes_no_difference(tmp_path: Path) -> None:
-    armed = tmp_path / "armed"
-    outcomes = []
-    for should_kill in (False, True):
-        with config(1).callbacks(killing(armed)).build_algo() as algo:
-            results = []
-            for _ in range(3):
-                if should_kill:
-                    armed.touch()
-                results.append({**comparable(algo.train()), "config": None})
-            restarts = algo.env_runner_group.num_remote_worker_restarts()
-            outcomes.append(encode([results, algo.get_state()["env_runners"], learnt(algo)]))
-        assert restarts == (3 if should_kill else 0)
     assert outcomes[0] == outcomes[1]
 
 

@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 
 from callbacks import RLlibCallback
-from checkpoints import encode
 from tests.integration.test_rewriting_trajectories import (
     PlusOneEnv,
     config,
-    learnt,
     trained,
 )
 from trainer import DQNConfig
-from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
@@ -96,39 +93,6 @@ def test_what_adds_nothing_up_is_reported_as_well() -> None:
     runners = results[-1]["env_runners"]
     assert runners["rewritten_return_mean"] == runners["episode_return_mean"]
     assert "rewritten_return_mean" not in trained(config())[1][-1]["env_runners"]
-
-
-def test_rewritten_returns_survive_kills_restores_and_other_numbers_of_runners(
-    tmp_path: Path,
-) -> None:
-    outcomes: dict[str, bytes] = {}
-
-    def note(name: str, algo: Any) -> None:
-        result = comparable(algo.train())
-        outcomes[name] = encode([{**result, "config": None}, learnt(algo)])
-
-    for runners in (0, 2):
-        small = {"train_batch_size": 10, "minibatch_size": 10, "callbacks_class": Backdating}
-        with config(runners, **small).build_algo() as algo:
-            algo.train()
-            algo.save_to_path(tmp_path / f"{runners}")
-            algo.train()
-            note(f"{runners}", algo)
-        with config(runners, **small).build_algo() as other:
-            other.restore_from_path(tmp_path / f"{runners}")
-            other.train()
-            note(f"restored {runners}", other)
-
-    class Killed(Backdating):
-        armed = tmp_path / "armed"
-
-    with config(1, **{**small, "callbacks_class": Killed}).build_algo() as algo:
-        for _ in range(2):
-            Killed.armed.touch()
-            algo.train()
-        note("killed", algo)
-        assert algo.env_runner_group.num_remote_worker_restarts() == 2
-    assert len(set(outcomes.values())) == 1, outcomes.keys()
 
 
 def test_returns_of_an_evaluation_are_those_of_its_env() -> None:

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tests.small_runs import small_ppo
 from trainer import (
     DEFAULT_MODULE_ID,
     DEFAULT_POLICY_ID,
@@ -45,14 +46,7 @@ from trainer.rllib_names import metrics as constants
 
 
 def ppo(**env_runners: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(**{"num_env_runners": 0, **env_runners})
-        .training(train_batch_size=60, minibatch_size=30, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .debugging(seed=1)
-    )
+    return small_ppo(env="CartPole-v1", **{"num_envs_per_env_runner": 1, **env_runners})
 
 
 # ---- names

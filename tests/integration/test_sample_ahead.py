@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +20,10 @@ from tests.integration.test_scripted_engine import (
     random_script,
 )
 from tests.integration.test_scripted_engine import trained as trained_on
-from tests.small_runs import small_ppo
+from tests.small_runs import kill, known, small_ppo, trained
 from trainer import Algorithm, CallbackError, ConfigError, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.algorithms import building
 from trainer.algorithms.ppo.ppo import PPO
-from trainer.metrics import comparable
 from trainer.testing import FakeEngine, ScriptedFault
 from trainer.testing.envs import TaskCountdownEnv
 from trainer.testing.processes import wait_until
@@ -53,23 +50,13 @@ def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
     return made.callbacks(Remembering).update_from_dict(settings)
 
 
-def everything(algo: Algorithm) -> bytes:
-    """All that the algorithm knows, but for the settings."""
-    return encode({name: part for name, part in algo.get_state().items() if name != "config"})
-
-
 def learnt(algo: Algorithm) -> bytes:
     return encode(algo.get_state()["learner"])
 
 
-def trained(algo: Algorithm, num_iterations: int) -> list[bytes]:
-    """The results of so many iterations."""
-    return [encode(comparable(algo.train())) for _ in range(num_iterations)]
-
-
 def outcome(made: PPOConfig, num_iterations: int = 4) -> tuple[list[bytes], bytes]:
     with made.build_algo() as algo:
-        return trained(algo, num_iterations), everything(algo)
+        return trained(algo, num_iterations), known(algo)
 
 
 @functools.cache
@@ -104,17 +91,6 @@ def test_samples_lack_one_update() -> None:
             found.append(learnt(algo))
     assert found[0] == found[1]
     assert found[2] != found[0]  # control: the lag shows
-
-
-@pytest.mark.process
-def test_how_slots_are_spread_makes_no_difference() -> None:
-    outcomes = []
-    for num_env_runners in (0, 1, 2, 3):
-        with config(num_env_runners).build_algo() as algo:
-            trained(algo, 3)
-            outcomes.append((learnt(algo), encode(algo.get_state()["env_runners"]["slots"])))
-            assert algo.env_runner_group.num_dropped_ahead == 0
-    assert outcomes == [outcomes[0]] * 4
 
 
 class MarksSamples(RLlibCallback):
@@ -153,11 +129,6 @@ def test_runners_play_while_the_main_process_learns(is_ahead: bool, tmp_path: Pa
 # ---- whatever happens meanwhile
 
 
-def kill_all(algo: Algorithm) -> None:
-    for pid in algo.env_runner_group.env_runner_pids().values():
-        os.kill(pid, signal.SIGKILL)
-
-
 def fail_to_learn(algo: Algorithm, error: type[BaseException] = RuntimeError) -> None:
     """An iteration that fails when its sample was taken and the next one is asked for."""
     learner: Any = algo.learner
@@ -177,7 +148,7 @@ def restore_from_itself(algo: Algorithm) -> None:
 
 
 MEANWHILE: dict[str, Callable[[Algorithm], object]] = {
-    "runners are killed": kill_all,
+    "runners are killed": lambda algo: kill(algo.env_runner_group),
     "an update fails": fail_to_learn,
     "an update is interrupted": lambda algo: fail_to_learn(algo, KeyboardInterrupt),
     "it is evaluated": lambda algo: algo.evaluate(),
@@ -368,11 +339,11 @@ def saved_often(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, byt
     folder, saved, results = tmp_path_factory.mktemp("saved"), [], []
     with config(2).build_algo() as algo:
         for number in range(4):
-            at_save = everything(algo)
+            at_save = known(algo)
             saved.append((algo.save_to_path(folder / str(number), background=True), at_save))
             algo.finish_saving()
             results += trained(algo, 1)
-        assert (results, everything(algo)) == undisturbed()
+        assert (results, known(algo)) == undisturbed()
     return saved
 
 
@@ -384,9 +355,9 @@ def test_a_restored_run_asks_for_the_same_sample_again(
     results, end = undisturbed()
     path, at_save = saved_often[num_before]
     with Algorithm.from_checkpoint(path, callbacks=Remembering) as restored:
-        assert everything(restored) == at_save
+        assert known(restored) == at_save
         assert trained(restored, 4 - num_before) == results[num_before:]
-        assert everything(restored) == end
+        assert known(restored) == end
 
 
 @pytest.mark.process

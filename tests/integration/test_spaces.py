@@ -2,158 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.small_runs import learnt
+from tests.exact_runs import MaskedEnv, NestedEnv
+from tests.small_runs import small_ppo
 from trainer import PPOConfig, RLlibCallback
 from trainer.errors import ConfigError, EnvContractError, UnsupportedSpaceError
 from trainer.testing.envs import TargetEnv
 
 pytestmark = pytest.mark.process
 
-NESTED = spaces.Dict(
-    {
-        "arm": spaces.Box(-2.0, 2.0, (2,)),
-        "hand": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]),
-        "level": spaces.Box(3, 5, (1,), np.int16),
-    }
-)
 
-
-class NestedEnv(gymnasium.Env[Any, Any]):
-    """Shows two numbers; pays for an action whose parts are right; lasts 5 to 9 steps."""
-
-    def __init__(self, env_config: Any = None) -> None:
-        self.observation_space = spaces.Box(-1.0, 1.0, (2,))
-        self.action_space = NESTED
-        self._shown = np.zeros(2, np.float32)
-        self._left = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._left = int(self.np_random.integers(5, 10))
-        return self._show_next(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert NESTED.contains(action), action
-        right = self._shown > 0.0
-        reward = float(action["hand"][0] == 1 + right[0])
-        reward += float((action["hand"][1] == right).mean())
-        reward += float(action["level"][0] == 3 + 2 * right[1])
-        reward -= float(np.square(action["arm"] - 2.0 * self._shown).mean())
-        self._left -= 1
-        return self._show_next(), reward, self._left == 0, False, {}
-
-    def _show_next(self) -> Any:
-        self._shown = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
-        # What was shown before is in there, so a replay with other actions would be noticed.
-        return self._shown.copy()
-
-
-class MaskedEnv(gymnasium.Env[Any, Any]):
-    """One of several actions is possible at a time, as a mask says; anything else is an error.
-
-    Settings: "nothing_at": at this step the mask allows nothing; "key": of the mask; "multi":
-    actions are MultiDiscrete.
-    """
-
-    def __init__(self, env_config: Any) -> None:
-        self.multi = env_config.get("multi", False)
-        self.key = env_config.get("key", "action_mask")
-        self.nothing_at = env_config.get("nothing_at")
-        self.sizes = [2, 3] if self.multi else [4]
-        mask = spaces.Box(0, 1, (sum(self.sizes),), np.int8)
-        self.observation_space = spaces.Dict(
-            {self.key: mask, "observations": spaces.Box(-1.0, 1.0, (2,))}
-        )
-        self.action_space: Any = (
-            spaces.MultiDiscrete(self.sizes) if self.multi else spaces.Discrete(4, start=10)
-        )
-        self._steps = 0
-        self._masks: list[Any] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._steps = 0
-        return self._observation(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        chosen = list(action) if self.multi else [action - 10]
-        for choice, mask in zip(chosen, self._masks, strict=True):
-            assert mask[choice] == 1, f"{action} is impossible: {self._masks}"
-        self._steps += 1
-        return self._observation(), 1.0, self._steps >= 7, False, {}
-
-    def _observation(self) -> dict[str, Any]:
-        self._masks = []
-        for size in self.sizes:
-            mask = self.np_random.integers(0, 2, size).astype(np.int8)
-            mask[self.np_random.integers(size)] = 1
-            # The last observation of an episode allows nothing: no action follows it.
-            if self._steps in (7, self.nothing_at):
-                mask[:] = 0
-            self._masks.append(mask)
-        shown = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
-        return {"observations": shown, self.key: np.concatenate(self._masks)}
-
-
-def config(env: Any, *, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    made = (
-        PPOConfig()
-        .environment(env, env_config=settings.pop("env_config", {}))
-        .env_runners(
-            num_env_runners=num_env_runners,
-            num_envs_per_env_runner=4 // max(1, num_env_runners),
-        )
-        .training(
-            train_batch_size=102,
-            minibatch_size=32,
-            num_epochs=2,
-            lr=1e-3,
-            entropy_coeff=0.01,
-            model={"fcnet_hiddens": [8], "conv_filters": settings.pop("conv_filters", None)},
-        )
-        .debugging(seed=7)
-    )
-    made.update_from_dict(settings)
-    return made
-
-
-ENVS: dict[str, dict[str, Any]] = {
-    "nested actions": {"env": NestedEnv},
-    "masks": {"env": MaskedEnv},
-    "masks of several choices": {"env": MaskedEnv, "env_config": {"multi": True}},
-    "images": {
-        "env": TargetEnv,
-        "env_config": {"size": 5, "mask": True},
-        "conv_filters": [[2, 2, 2]],
-    },
-}
-
-
-@pytest.mark.parametrize("name", ENVS)
-def test_runs_are_exact_however_envs_are_spread_and_after_a_restore(
-    name: str, tmp_path: Path
-) -> None:
-    outcomes = []
-    for num_env_runners in (0, 2):
-        with config(**ENVS[name], num_env_runners=num_env_runners).build_algo() as algo:
-            algo.train()
-            if num_env_runners == 0:
-                algo.save_to_path(tmp_path / "checkpoint")
-            algo.train()
-            outcomes.append(learnt(algo))
-    with config(**ENVS[name]).build_algo() as algo:
-        algo.restore_from_path(tmp_path / "checkpoint")
-        algo.train()
-        outcomes.append(learnt(algo))
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+def config(env: Any, **settings: Any) -> PPOConfig:
+    made = small_ppo(env=env, batch=102, minibatch_size=32, num_epochs=2, lr=1e-3, seed=7)
+    return made.training(entropy_coeff=0.01).update_from_dict(settings)
 
 
 class LooksAtBatches(RLlibCallback):

@@ -7,22 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.small_runs import small_ppo
 from trainer import CallbackError, PPOConfig
-from trainer.testing.envs import CountdownEnv
 
 Spoil = Callable[[Any], None]
 
 
 def config(**callbacks: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(CountdownEnv, env_config={"min_length": 5, "max_length": 5})
-        .env_runners(num_env_runners=0, batch_mode="complete_episodes")
-        .training(train_batch_size=5, minibatch_size=5, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .callbacks(**callbacks)
-        .debugging(seed=1)
-    )
+    made = small_ppo(num_slots=1, batch=5, minibatch_size=5, batch_mode="complete_episodes")
+    made.environment(env_config={"min_length": 5, "max_length": 5})
+    return made.callbacks(**callbacks)
 
 
 def _put_none(samples: Any) -> None:

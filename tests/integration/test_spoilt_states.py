@@ -18,13 +18,14 @@ import pytest
 
 from checkpoints import (
     CheckpointMismatchError,
-    FileSystem,
     encode,
     read_checkpoint,
     read_manifest,
     write_checkpoint,
 )
 from tests.mutated_states import Mutation, mutated, mutations
+from tests.slow_disk import Unsynced
+from tests.small_runs import small_ppo
 from trainer import DQNConfig, PPOConfig
 from trainer.metrics import comparable
 
@@ -52,17 +53,9 @@ TAKEN: Final = {
 
 
 def ppo() -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment("CartPole-v1", normalize_rewards=True)
-        .env_runners(
-            num_env_runners=0, num_envs_per_env_runner=2, observation_filter="MeanStdFilter"
-        )
-        .training(train_batch_size=70, minibatch_size=35, num_epochs=1)
-        .training(model={"fcnet_hiddens": [4]})
-        .evaluation(evaluation_interval=1, evaluation_duration=1)
-        .debugging(seed=5)
-    )
+    made = small_ppo(env="CartPole-v1", num_slots=2, batch=70, model={"fcnet_hiddens": [4]})
+    made.environment(normalize_rewards=True).env_runners(observation_filter="MeanStdFilter")
+    return made.evaluation(evaluation_interval=1, evaluation_duration=1)
 
 
 def dqn() -> DQNConfig:
@@ -95,16 +88,6 @@ COMPONENTS: Final = {
     ),
 }
 CASES: Final = [(name, component) for name, found in COMPONENTS.items() for component in found]
-
-
-class Unsynced(FileSystem):
-    """Files that no power cut has to survive."""
-
-    def sync_file(self, file: Any) -> None:
-        """Leave it to the operating system."""
-
-    def sync_directory(self, path: Any) -> None:
-        """Leave it to the operating system."""
 
 
 class Run:

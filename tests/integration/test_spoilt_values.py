@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.small_runs import small_ppo
 from trainer import EnvContractError, PPOConfig
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
@@ -29,14 +30,8 @@ class Spoilt(CountdownEnv):
 
 
 def config(env: Any = Spoilt, *, num_env_runners: int = 0, **env_config: Any) -> PPOConfig:
-    return (
-        PPOConfig()
-        .environment(env, env_config=env_config)
-        .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=2)
-        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
-        .training(model={"fcnet_hiddens": [8]})
-        .debugging(seed=1)
-    )
+    made = small_ppo(num_env_runners, env=env, batch=20, env_config=env_config)
+    return made.env_runners(num_envs_per_env_runner=2)
 
 
 NO_NUMBERS = (None, "1.5", np.ones(1))

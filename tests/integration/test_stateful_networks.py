@@ -10,11 +10,12 @@ import pytest
 
 from callbacks import CallbackError
 from checkpoints import encode
+from tests.small_runs import small_ppo
 from trainer import ConfigError, PPOConfig, TrainedPolicy
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.metrics import comparable
-from trainer.testing import FailingEnv, RepeatPreviousEnv, StatelessCartPole
+from trainer.testing import RepeatPreviousEnv, StatelessCartPole
 
 _INTRINSIC = {"RE3": "encoder_net_config", "Curiosity": "feature_net_config"}
 MODEL = {
@@ -28,14 +29,9 @@ MODEL = {
 
 def config(env: Any = StatelessCartPole, *, model: Any = None, **env_config: Any) -> PPOConfig:
     """61 steps on 4 slots, which cut episodes wherever they stand."""
-    return (
-        PPOConfig()
-        .environment(env, env_config=env_config)
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=4)
-        .training(train_batch_size=61, minibatch_size=24, num_epochs=2, lr=3e-3)
-        .rl_module(model_config={**MODEL, **(model or {})})
-        .debugging(seed=7)
-    )
+    made = small_ppo(env=env, batch=61, minibatch_size=24, num_epochs=2, lr=3e-3, seed=7)
+    made.environment(env_config=env_config)
+    return made.rl_module(model_config={**MODEL, **(model or {})})
 
 
 def results_of(made: PPOConfig, num_iterations: int = 2) -> list[bytes]:
@@ -200,25 +196,6 @@ def test_observations_are_normalised_before_they_are_remembered() -> None:
         model_config={**MODEL, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
     )
     assert results_of(made)[1] != results_of(config())[1]
-
-
-def test_a_sub_env_that_fails_in_the_middle_is_repaired_with_the_same_bytes(
-    tmp_path: Path,
-) -> None:
-    armed = tmp_path / "armed"
-    outcomes = []
-    for is_armed in (False, True):
-        made = config(FailingEnv, where="step", min_length=6, armed_file=str(armed))
-        made.fault_tolerance(restart_failed_sub_environments=True)
-        with made.build_algo() as algo:
-            algo.train()
-            if is_armed:
-                armed.touch()
-            algo.train()
-            assert not armed.exists()
-            state = algo.get_state()
-        outcomes.append(encode([state["learner"], state["env_runners"]["slots"]]))
-    assert outcomes[0] == outcomes[1]
 
 
 def test_longer_sequences_and_larger_minibatches_learn_the_same_gradient() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from checkpoints import CheckpointMismatchError, encode
+from checkpoints import CheckpointMismatchError
 from tests.league import config, outcome
 from tests.multi_agent_runs import Gaps
 from tests.mutated_states import mutated, mutations
+from tests.small_runs import known
 from trainer import PPO, Algorithm
 from trainer.modules import RLModuleSpec
 
@@ -27,10 +28,6 @@ def run(num_env_runners: int = 0, *, activation: str = "tanh") -> Algorithm:
 
 def add_old(algo: Algorithm, **how: Any) -> None:
     algo.add_module("old", **how, new_agent_to_module_mapping_fn=MEETS_OLD)
-
-
-def everything(algo: Algorithm) -> bytes:
-    return encode(algo.get_state(not_components="config"))
 
 
 def activations(modules: Any) -> dict[str, str]:
@@ -139,13 +136,13 @@ def test_what_an_unknown_module_has_learnt_is_refused_and_nothing_is_changed() -
     with run() as algo:
         add_old(algo, copy_of="main")
         algo.train()
-        before, state = everything(algo), algo.get_state()
+        before, state = known(algo), algo.get_state()
         state["learner"]["odl"] = state["learner"].pop("old")
         with pytest.raises(
             CheckpointMismatchError, match=r"component 'learner'.*'odl'.*mean 'old'.*Nothing was"
         ):
             algo.set_state(state)
-        assert everything(algo) == before
+        assert known(algo) == before
 
 
 @pytest.mark.parametrize("component", ["learner", "connectors"])
@@ -153,11 +150,11 @@ def test_a_part_of_a_state_names_modules_that_there_are(component: str) -> None:
     with run() as algo:
         part = algo.get_state(component)
         algo.set_state(part)
-        before = everything(algo)
+        before = known(algo)
         part[component]["mian"] = part[component].pop("main")
         with pytest.raises(CheckpointMismatchError, match=rf"'{component}'.*'mian'.*mean 'main'"):
             algo.set_state(part)
-        assert everything(algo) == before
+        assert known(algo) == before
 
 
 def test_a_module_that_was_made_for_a_state_does_not_begin_untrained() -> None:
@@ -166,12 +163,12 @@ def test_a_module_that_was_made_for_a_state_does_not_begin_untrained() -> None:
         other.train()
         state = other.get_state()
     with run() as algo:
-        before = everything(algo)
+        before = known(algo)
         lacking = {**state, "learner": {**state["learner"]}}
         del lacking["learner"]["old"]
         with pytest.raises(CheckpointMismatchError, match=r"'learner' lacks: 'old'.*Nothing was"):
             algo.set_state(lacking)
-        assert everything(algo) == before
+        assert known(algo) == before
         algo.set_state(state)
         algo.set_state(lacking)  # it is there, and stays as it is
 
@@ -180,7 +177,7 @@ def test_a_spoilt_network_of_a_module_that_was_added_is_refused_and_nothing_is_c
     with run() as algo:
         add_old(algo, copy_of="main")
         algo.train()
-        before, state = everything(algo), algo.get_state()
+        before, state = known(algo), algo.get_state()
         where = ("modules", "old", "spec", "model_config")
         found = [one for one in mutations(state["modules"]) if one[1][:4] == where]
         assert len(found) > 5
@@ -193,7 +190,7 @@ def test_a_spoilt_network_of_a_module_that_was_added_is_refused_and_nothing_is_c
                 refusals.add(
                     re.sub(r"(?s).*component '(\w+)[/'].*(Nothing was).*", r"\1 \2", f"{error}")
                 )
-                assert everything(algo) == before, mutation
+                assert known(algo) == before, mutation
             else:
                 taken.append(mutation)
                 algo.set_state(state)
@@ -227,37 +224,37 @@ def _spoil_return(chunk: Any) -> None:
 def test_a_spoilt_running_episode_of_several_agents_is_refused(spoil: Any, message: str) -> None:
     with run() as algo:
         algo.train()
-        before, state = everything(algo), algo.get_state()
+        before, state = known(algo), algo.get_state()
         spoil(next(slot["episode"] for slot in state["env_runners"]["slots"] if slot["episode"]))
         match = rf"(?s)component 'env_runners'.*{message}.*Nothing was changed"
         with pytest.raises(CheckpointMismatchError, match=match):
             algo.set_state(state)
-        assert everything(algo) == before
+        assert known(algo) == before
 
 
 @pytest.mark.parametrize("name", ["episode_return", "length"])
 def test_a_spoilt_record_of_an_agent_is_refused(name: str) -> None:
     with run() as algo:
         algo.train()
-        before, state = everything(algo), algo.get_state()
+        before, state = known(algo), algo.get_state()
         state["metrics"]["episodes"]["records"][0]["agents"][0][name] = "spoilt"
         with pytest.raises(
             CheckpointMismatchError, match=rf"component 'metrics'.*\['{name}'\] is .*spoilt"
         ):
             algo.set_state(state)
-        assert everything(algo) == before
+        assert known(algo) == before
 
 
 def test_what_a_user_changes_in_a_state_changes_no_running_episode() -> None:
     with run() as algo:
         algo.train()
-        known, state = everything(algo), algo.get_state()
+        before, state = known(algo), algo.get_state()
         _forget_all(state["env_runners"])
-        assert everything(algo) == known
+        assert known(algo) == before
         given = algo.get_state()
         algo.set_state(given)
         _forget_all(given["env_runners"])
-        assert everything(algo) == known
+        assert known(algo) == before
 
 
 def _forget_all(tree: Any) -> None:

@@ -14,19 +14,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.memory_cells import outcome, spread
-from tests.torch_cells import CELLS, config
-from trainer import Algorithm, RLModuleSpec
+from tests.torch_cells import config, outcome, restored, spread
+from trainer import Algorithm
 from trainer.modules import torch_layers
 
 ROOT = Path(__file__).parents[2]
-
-
-def restored(path: str, name: str) -> Algorithm:
-    env, _, module_class = CELLS[name]
-    given: dict[str, Any] = {} if isinstance(env, str) else {"env": env}
-    spec = RLModuleSpec(module_class=module_class)
-    return Algorithm.from_checkpoint(path, rl_module_spec=spec, **given)
 
 
 def saved_run(name: str, folder: Path, *, algorithm: str = "PPO") -> tuple[str, list[bytes]]:
@@ -40,8 +32,10 @@ def saved_run(name: str, folder: Path, *, algorithm: str = "PPO") -> tuple[str, 
 # ---- resume
 
 
-@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
-@pytest.mark.parametrize("name", list(CELLS))
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [*itertools.product(["dense", "convolution"], ["PPO", "DQN"]), ("memory", "PPO")],
+)
 def test_a_restored_run_gives_the_same_bytes(name: str, algorithm: str, tmp_path: Path) -> None:
     path, expected = saved_run(name, tmp_path, algorithm=algorithm)
     with restored(path, name) as algo:
@@ -125,6 +119,7 @@ def _fail_in_the_second_step(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -
         ("dense", 1),
         pytest.param("dense", 2, marks=pytest.mark.slow),
         pytest.param("convolution", 2, marks=pytest.mark.slow),
+        pytest.param("memory", 4, marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_spread_runs_give_the_same_bytes(
@@ -132,10 +127,3 @@ def test_killed_and_spread_runs_give_the_same_bytes(
 ) -> None:
     assert spread(config(name, num_env_runners), tmp_path) == spread(config(name))
     assert not list(tmp_path.iterdir()), "a runner was not killed"
-
-
-@pytest.mark.process
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(CELLS))
-def test_it_makes_no_difference_how_envs_are_spread(name: str) -> None:
-    assert len({spread(config(name, num_env_runners)) for num_env_runners in (0, 1, 2, 4)}) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests.small_runs import killing
 from trainer import (
     Algorithm,
     DQNConfig,
@@ -84,21 +83,12 @@ def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_netwo
     assert weights[0] == weights[1]
 
 
-def killing(file: Path) -> Any:
-    """A callback that kills the first runner if it finds the file, in the middle of an episode."""
-
-    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
-        if env_runner.worker_index == 1 and episode.env_t == 5 and file.exists():
-            file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return on_episode_step
-
-
 def test_it_makes_no_difference_how_envs_are_spread_or_what_dies(tmp_path: Path) -> None:
     file = tmp_path / "kills"
     file.touch()
-    killed = outcome(two(ppo(), num_env_runners=2).callbacks(on_episode_step=killing(file)))
+    killed = outcome(
+        two(ppo(), num_env_runners=2).callbacks(on_episode_step=killing(file, at_step=5))
+    )
     assert not file.exists()
     assert killed == outcome(two(ppo()))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from checkpoints import encode
+from tests.small_runs import killing
 from trainer import DQNConfig, PPOConfig
 from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs import native_vector_env
@@ -252,18 +251,10 @@ def test_an_iteration_that_failed_is_undone() -> None:
 
 @pytest.mark.process
 def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path: Path) -> None:
-    def killing(file: Path) -> Any:
-        def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
-            if env_runner.worker_index == 1 and episode.t == 9 and file.exists():
-                file.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        return on_episode_step
-
     file = tmp_path / "kills"
     file.touch()
     killed = learnt_state(
-        ppo(num_env_runners=2, num_envs=2).callbacks(on_episode_step=killing(file)), 2
+        ppo(num_env_runners=2, num_envs=2).callbacks(on_episode_step=killing(file, at_step=9)), 2
     )
     assert not file.exists()
     assert killed == learnt_state(ppo(num_env_runners=2, num_envs=2), 2)

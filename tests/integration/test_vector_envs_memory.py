@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ from gymnasium.vector import AutoresetMode
 from checkpoints import encode
 from tests.integration.test_vector_envs import counters
 from tests.integration.test_vector_envs import ppo as vector_ppo
-from tests.memory_cells import MODELS
+from tests.memory_modules import MODELS
+from tests.small_runs import killing
 from trainer import PPOConfig
 from trainer.connectors import ObservationEncoder, PreviousSteps
 from trainer.env_runners.messages import SlotPosition
@@ -141,14 +140,9 @@ def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path: Path) -> None:
     file = tmp_path / "kills"
     file.touch()
 
-    def killing(*, episode: Any, env_runner: Any, **_: Any) -> None:
-        if env_runner.worker_index == 1 and episode.t == 9 and file.exists():
-            file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-
     def config() -> PPOConfig:
         return ppo("lstm", num_env_runners=2, num_envs=2)
 
-    killed = learnt_state(config().callbacks(on_episode_step=killing), 2)
+    killed = learnt_state(config().callbacks(on_episode_step=killing(file, at_step=9)), 2)
     assert not file.exists()
     assert killed == learnt_state(config(), 2)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from checkpoints import encode, load_weights
-from tests.integration.test_exactness import config, result_without_settings
+from checkpoints import load_weights
+from tests.resume_cells import Cell
+from tests.small_runs import trained
 
 pytestmark = pytest.mark.process
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.process
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of another seed, so with other weights."""
     path = tmp_path_factory.mktemp("weights") / "c"
-    with config(0, seed=12).build_algo() as algo:
+    with Cell("PPO", "CartPole", 0).config(seed=12).build_algo() as algo:
         algo.save_to_path(path)
     return path
 
@@ -35,11 +36,11 @@ WAYS: list[Callable[[Any, Path], Any]] = [
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
 def test_every_way_to_give_weights_has_the_same_effect(num_env_runners: int, saved: Path) -> None:
-    results = []
+    results, cell = [], Cell("PPO", "CartPole", num_env_runners)
     for give in WAYS:
-        with config(num_env_runners).build_algo() as algo:
+        with cell.config().build_algo() as algo:
             give(algo, saved)
-            results.append(encode(result_without_settings(algo.train())))
+            results.append(trained(algo, 1))
     assert results == results[:1] * len(WAYS)
-    with config(num_env_runners).build_algo() as algo:
-        assert encode(result_without_settings(algo.train())) != results[0]
+    with cell.config().build_algo() as algo:
+        assert trained(algo, 1) != results[0]

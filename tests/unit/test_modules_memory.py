@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.memory_modules import RunningMean
-from trainer import ConfigError, DQNConfig, PGConfig, PPOConfig, RLModuleSpec, SACConfig
+from trainer import ConfigError, DQNConfig, PPOConfig, RLModuleSpec, SACConfig
 from trainer.connectors import PreviousSteps
 from trainer.errors import EpisodeError, ModuleError
 from trainer.learners.batching import RowBatching, SequenceBatching, batching_for, values_of_chunk
@@ -357,14 +357,3 @@ def test_episodes_without_states_are_not_learnt_from() -> None:
     columns = Columns(**{**vars(columns_of([3])), "state_in": None})
     with pytest.raises(EpisodeError, match="no 'state_in'"):
         SequenceBatching(5).values(built({"use_gru": True}), columns)
-
-
-def test_pg_learns_with_a_policy_that_remembers() -> None:
-    config = PGConfig().environment(StatelessCartPole).env_runners(num_env_runners=0)
-    config.rl_module(model_config={**SMALL, "use_gru": True})
-    config.training(train_batch_size=40)
-    with config.build_algo() as algo:
-        before = algo.learner.module.parameters.flat.copy()
-        algo.train()
-        assert (algo.learner.module.parameters.flat != before).all()
-        assert not any(name.startswith("vf/") for name in algo.learner.module.parameters.shapes)
