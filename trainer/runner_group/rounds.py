@@ -37,8 +37,11 @@ from trainer.errors import (
     DebuggerError,
     EngineError,
     EnvContractError,
+    EpisodeError,
+    MetricsError,
     RunnerFailedError,
     RunnerLostError,
+    SerializationError,
 )
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
@@ -356,6 +359,16 @@ _LOGGER = logging.getLogger(__name__)
 _TIMES_TOLD: Final = 20
 _TOLD_EVERY: Final = 100
 
+_TOLD_AT_ONCE: Final = (
+    CallbackError,
+    EngineError,
+    EnvContractError,
+    # What callbacks stored in an episode: no metric, or nothing that can be copied or sent.
+    EpisodeError,
+    MetricsError,
+    SerializationError,
+)
+
 
 class RequestRound(Round):
     """Asks several remote runners, and repairs them until all have answered.
@@ -668,8 +681,7 @@ class RequestRound(Round):
         is_first_start = was_starting and place.num_starts == 1
         if is_first_start and place.has_running_episodes and is_putting_back(notes):
             is_first_start = False  # it was made; an env step failed, as others may
-        is_told_at_once = isinstance(error, (CallbackError, EnvContractError, EngineError))
-        if is_told_at_once or is_first_start:
+        if isinstance(error, _TOLD_AT_ONCE) or is_first_start:
             kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
             if kept:
                 _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)
