@@ -273,7 +273,11 @@ def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> 
 @pytest.mark.parametrize(
     ("where", "stored", "expected"),
     [
-        ("custom_metrics", "fast", r"MetricsError: episode\.custom_metrics\['x'\] is 'fast', not a"),
+        (
+            "custom_metrics",
+            "fast",
+            r"MetricsError: episode\.custom_metrics\['x'\] is 'fast', not a",
+        ),
         ("custom_data", threading.Lock, r"EpisodeError: .* keys \['x'\] cannot be copied"),
         ("user_data", threading.Lock, r"SerializationError: The .*\.user_data\['x'\] is a lock"),
     ],

@@ -80,6 +80,29 @@ def test_spoilt_samples_are_told_with_callback_column_and_lengths(name: str) -> 
         assert "`on_sample_end` fired in env runner 0" in str(raised.value)
 
 
+@pytest.mark.parametrize("action", [-1, 2])
+@pytest.mark.parametrize(
+    ("event", "given"),
+    [
+        ("on_sample_end", "samples"),
+        ("on_postprocess_trajectory", "postprocessed_batch"),
+        ("on_learn_on_batch", "train_batch"),
+    ],
+)
+def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(
+    event: str, given: str, action: int
+) -> None:
+    def spoils(**arguments: Any) -> None:
+        columns = arguments[given]
+        actions = columns[0].actions.data if given == "samples" else columns["actions"]
+        actions[3] = action
+
+    told = rf"'actions' holds {action} in row 3 now; expected integers from 0 up to 1, .*{event}"
+    made = config(**{event: spoils})
+    with made.build_algo() as algo, pytest.raises(CallbackError, match=told):
+        algo.train()
+
+
 def test_whole_episodes_may_be_shortened_and_left_out() -> None:
     def shorten(samples: Any, **_: Any) -> None:
         samples[:] = [samples[0][:3]]

@@ -99,8 +99,8 @@ def pack(value: object) -> bytes:
         answer, name = (value.value, "the answer") if isinstance(value, Reply) else (value, "it")
         culprit = find_culprit(answer, name, cannot_pack=_why_not)
         raise SerializationError(
-            f"{culprit.text[0].upper()}{culprit.text[1:]}, which cannot be sent to another process: "
-            f"{type(error).__name__}: {error}"
+            f"{culprit.text[0].upper()}{culprit.text[1:]}, which cannot be sent to another "
+            f"process: {type(error).__name__}: {error}"
         ) from error
 
 
