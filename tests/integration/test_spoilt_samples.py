@@ -97,7 +97,7 @@ def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(
         actions = columns[0].actions.data if given == "samples" else columns["actions"]
         actions[3] = action
 
-    told = rf"'actions' holds {action} in row 3 now; expected integers from 0 up to 1, .*{event}"
+    told = rf"The actions hold {action} in row 3; expected integers from 0 to 1: .*{event}"
     made = config(**{event: spoils})
     with made.build_algo() as algo, pytest.raises(CallbackError, match=told):
         algo.train()

@@ -238,12 +238,10 @@ def test_what_is_no_choice_is_refused() -> None:
     product = ProductDistribution({"hand": Categorical(2), "legs": MultiCategorical([2, 3])})
     legs = np.array([[1, 2], [0, 0]])
     for hand in ([0, 2], [-1, 0], [0.0, 1.0], [[0], [1]]):
-        with pytest.raises(EpisodeError, match="expected integers from 0 up to 1"):
+        with pytest.raises(EpisodeError, match="expected integers from 0 to 1:"):
             product.check_actions({"hand": np.array(hand), "legs": legs})
-    with pytest.raises(EpisodeError, match=r"holds \[2, 1\] in row 1 now; .* up to \[1, 2\]"):
+    with pytest.raises(EpisodeError, match=r"hold \[2, 1\] in row 1; .* to \[1, 2\]:"):
         product.check_actions({"hand": np.array([0, 1]), "legs": legs[::-1, ::-1]})
-    with pytest.raises(EpisodeError, match="up to"):
-        Bernoulli((2,)).check_actions(np.array([[0, 2]]))
 
 
 def test_bits_have_the_values_of_their_formulas() -> None:

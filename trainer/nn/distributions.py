@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class ActionDistribution(ABC):
     def deterministic(self, inputs: Array) -> Array:
         """The most probable action of each row, [B, ...]; the first one where several are."""
 
-    def check_actions(self, actions: Array) -> None:
+    def check_actions(self, actions: Any) -> None:
         """Refuses actions that no row can have been given, as far as a family can tell.
 
         Args:
@@ -183,7 +183,7 @@ def _check_choices(actions: Array, sizes: Array) -> None:
     Raises:
         EpisodeError: see `ActionDistribution.check_actions`.
     """
-    row = 0
+    actions, row = np.atleast_1d(actions), 0
     if actions.dtype.kind in "biu" and actions.shape[1:] == sizes.shape:
         is_wrong = (actions < 0) | (actions >= sizes)
         if not is_wrong.any():
@@ -191,9 +191,8 @@ def _check_choices(actions: Array, sizes: Array) -> None:
         row = int(np.argwhere(is_wrong)[0, 0])
     if len(actions):
         raise EpisodeError(
-            f"The column 'actions' holds {actions[row].tolist()!r} in row {row} now; expected "
-            f"integers from 0 up to {(sizes - 1).tolist()}, as the network counts its choices. "
-            "Only the env sees the number that its action space begins with."
+            f"The actions hold {actions[row].tolist()!r} in row {row}; expected integers from 0 "
+            f"to {(sizes - 1).tolist()}: the first action of the space counts as 0."
         )
 
 
@@ -436,10 +435,6 @@ class Bernoulli(ActionDistribution):
     def deterministic(self, inputs: Array) -> Array:
         """1 where it is more probable than 0."""
         return self._shaped(inputs > 0.0)
-
-    def check_actions(self, actions: Array) -> None:
-        """Each is 0 or 1."""
-        _check_choices(actions, np.full(self._action_shape, 2))
 
     def canonical(self, inputs: Array) -> Array:
         """The logits themselves."""
