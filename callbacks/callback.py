@@ -116,7 +116,8 @@ def restore_attributes(instance: object, state: dict[str, Any]) -> None:
         state: What `plain_attributes` gave for an object of the same class.
     """
     for name, value in state.items():
-        setattr(instance, name, plain_copy(value, path=name))
+        # Past the `__setattr__` of a class, as they were read: that of a frozen one refuses.
+        object.__setattr__(instance, name, plain_copy(value, path=name))
 
 
 def attribute_names(instance: object) -> set[str]:
