@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from trainer import CallbackError, PPOConfig
+from trainer import CallbackError, EnvContractError, PPOConfig
 from trainer.testing.envs import CountdownEnv
 
 Spoil = Callable[[Any], None]
@@ -100,6 +101,16 @@ def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(
     told = rf"The actions hold {action} in row 3; expected integers from 0 to 1: .*{event}"
     made = config(**{event: spoils})
     with made.build_algo() as algo, pytest.raises(CallbackError, match=told):
+        algo.train()
+
+
+def test_a_reward_that_an_event_of_the_episode_spoilt_is_not_blamed_on_the_env_alone() -> None:
+    def spoils(episode: Any, **_: Any) -> None:
+        episode.set_rewards(new_data=[math.nan] * len(episode))
+
+    told = r"reward .*nan.* at step 1 .* in the env, or in a callback that wrote into the episode"
+    made = config(on_episode_end=spoils)
+    with made.build_algo() as algo, pytest.raises(EnvContractError, match=told):
         algo.train()
 
 
