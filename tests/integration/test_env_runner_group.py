@@ -279,7 +279,6 @@ def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> 
             r"MetricsError: episode\.custom_metrics\['x'\] is 'fast', not a",
         ),
         ("custom_data", threading.Lock, r"EpisodeError: .* keys \['x'\] cannot be copied"),
-        ("user_data", threading.Lock, r"SerializationError: The .*\.user_data\['x'\] is a lock"),
     ],
 )
 def test_what_a_callback_wrongly_stored_is_no_failure_of_the_runner(
@@ -295,6 +294,18 @@ def test_what_a_callback_wrongly_stored_is_no_failure_of_the_runner(
         assert re.match(expected, f"{type(raised.value).__name__}: {raised.value}")
         assert algo.env_runner_group.env_runner_pids() == pids
         assert algo.training_iteration == 0
+
+
+def test_what_cannot_be_sent_is_named_with_its_place_in_the_episode() -> None:
+    def store(episode: Any, **_: Any) -> None:
+        episode.user_data["x"] = threading.Lock()
+
+    told = r"^The answer\.episodes\[0\]\.user_data\['x'\] is a lock, which cannot be sent"
+    with (
+        config(1, train_batch_size=61).callbacks(on_episode_start=store).build_algo() as algo,
+        pytest.raises(SerializationError, match=told),
+    ):
+        algo.train()
 
 
 def test_every_sub_env_of_an_algorithm_has_a_number_of_its_own() -> None:

@@ -41,7 +41,6 @@ from trainer.errors import (
     MetricsError,
     RunnerFailedError,
     RunnerLostError,
-    SerializationError,
 )
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.records import RunnerPlace
@@ -363,10 +362,9 @@ _TOLD_AT_ONCE: Final = (
     CallbackError,
     EngineError,
     EnvContractError,
-    # What callbacks stored in an episode: no metric, or nothing that can be copied or sent.
+    # What callbacks stored in an episode: no metric, or nothing that can be copied.
     EpisodeError,
     MetricsError,
-    SerializationError,
 )
 
 
