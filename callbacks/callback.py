@@ -107,7 +107,8 @@ def restore_attributes(instance: object, state: dict[str, Any]) -> None:
     saved keeps what its `__init__` gave it.
     """
     for name, value in state.items():
-        setattr(instance, name, plain_copy(value, path=name))
+        # Past the `__setattr__` of a class, as they were read: that of a frozen one refuses.
+        object.__setattr__(instance, name, plain_copy(value, path=name))
 
 
 def attribute_names(instance: object) -> set[str]:

@@ -220,8 +220,9 @@ def _attributes(thing: object) -> Iterator[_Part]:
             state = own(thing)
         except Exception:  # noqa: BLE001  then the object itself is the culprit
             return
-        if isinstance(state, dict):
-            yield from _entries_as_attributes(state)
+        for part in state if isinstance(state, tuple) else (state,):  # with slots, several
+            if isinstance(part, dict):
+                yield from _entries_as_attributes(part)
         return
     yield from _entries_as_attributes(getattr(thing, "__dict__", {}))
     for cls in type(thing).__mro__:

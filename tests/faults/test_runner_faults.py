@@ -146,7 +146,7 @@ def test_when_all_are_given_up_training_says_so() -> None:
     settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
     with (
         config({"where": "step"}, **settings).build_algo() as algo,
-        pytest.raises(RunnerLostError, match="All 2 env runners failed and may not be replaced"),
+        pytest.raises(RunnerLostError, match="All 2 env runners failed and were given up"),
     ):
         algo.train()
 

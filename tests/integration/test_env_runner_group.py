@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -14,7 +15,13 @@ import pytest
 
 from callbacks import CallbackError
 from tests.small_runs import Counting, small_ppo, told_and_known
-from trainer import ConfigError, RunnerFailedError, RunnerLostError, SerializationError
+from trainer import (
+    ConfigError,
+    RunnerFailedError,
+    RunnerLostError,
+    SerializationError,
+    TrainerError,
+)
 
 pytestmark = pytest.mark.process
 
@@ -261,6 +268,44 @@ def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> 
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
         assert algo.env_runner_group.num_remote_worker_restarts() == 0
         assert algo.training_iteration == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "stored", "expected"),
+    [
+        (
+            "custom_metrics",
+            "fast",
+            r"MetricsError: episode\.custom_metrics\['x'\] is 'fast', not a",
+        ),
+        ("custom_data", threading.Lock, r"EpisodeError: .* keys \['x'\] cannot be copied"),
+    ],
+)
+def test_what_a_callback_wrongly_stored_is_no_failure_of_the_runner(
+    where: str, stored: Any, expected: str
+) -> None:
+    def store(episode: Any, **_: Any) -> None:
+        getattr(episode, where)["x"] = stored() if callable(stored) else stored
+
+    with config(1, train_batch_size=61).callbacks(on_episode_start=store).build_algo() as algo:
+        pids = algo.env_runner_group.env_runner_pids()
+        with pytest.raises(TrainerError) as raised:
+            algo.train()
+        assert re.match(expected, f"{type(raised.value).__name__}: {raised.value}")
+        assert algo.env_runner_group.env_runner_pids() == pids
+        assert algo.training_iteration == 0
+
+
+def test_what_cannot_be_sent_is_named_with_its_place_in_the_episode() -> None:
+    def store(episode: Any, **_: Any) -> None:
+        episode.user_data["x"] = threading.Lock()
+
+    told = r"^The answer\.episodes\[0\]\.user_data\['x'\] is a lock, which cannot be sent"
+    with (
+        config(1, train_batch_size=61).callbacks(on_episode_start=store).build_algo() as algo,
+        pytest.raises(SerializationError, match=told),
+    ):
+        algo.train()
 
 
 def test_every_sub_env_of_an_algorithm_has_a_number_of_its_own() -> None:

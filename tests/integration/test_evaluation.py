@@ -138,6 +138,20 @@ def test_evaluation_config_changes_what_evaluation_does_and_nothing_else() -> No
     assert result["env_runners/episode_len_max"] > 7
 
 
+def test_its_metrics_are_reported_as_the_settings_of_reporting_say() -> None:
+    def store(episode: Any) -> None:
+        episode.custom_metrics["length"] = episode.t
+
+    made = config(keep_per_episode_custom_metrics=True).callbacks(on_episode_end=store)
+    made.evaluation(evaluation_config={"metrics_num_episodes_for_smoothing": 2})
+    with made.build_algo() as algo:
+        runners = algo.evaluate()["env_runners"]
+    lengths = runners["hist_stats/episode_lengths"]
+    assert runners["custom_metrics"] == {"length": lengths[-2:]}
+    assert runners["episode_len_mean"] == sum(lengths[-2:]) / 2
+    assert len(lengths) == runners["num_episodes"] == 5
+
+
 @pytest.mark.parametrize("num_runners", [0, 2])
 def test_a_manual_evaluation_changes_nothing_of_training(num_runners: int) -> None:
     outcomes = []

@@ -246,7 +246,7 @@ def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step() 
         (lambda best: best, r"gave array\(.*; expected a pair"),
         (
             lambda best: (best + 9, None),
-            r"gave the actions array\(.*; expected integers from 0 to 1",
+            r"gave array\(.*; expected integers from 0 to 1",
         ),
         (lambda best: (best - 2, None), r"expected integers from 0 to 1"),
         (lambda best: (best * 0.5, None), r"expected integers from 0 to 1"),

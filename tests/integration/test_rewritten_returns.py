@@ -43,6 +43,20 @@ def test_rewritten_samples_teach_what_an_env_that_pays_them_teaches(callback: An
         assert stats["rewritten_return"] == of_env["env_runners/hist_stats"]["episode_reward"]
 
 
+def test_a_reward_written_in_its_own_step_counts_as_paid() -> None:
+    def plus_one(episode: Any, **_: Any) -> None:
+        episode.set_rewards(new_data=episode.get_rewards(-1) + 1.0, at_indices=-1)
+
+    outcomes = [
+        trained(config(callbacks_on_episode_step=plus_one)),
+        trained(config(env=PlusOneEnv)),
+    ]
+    assert outcomes[0][0] == outcomes[1][0]
+    stats = [[result["env_runners/hist_stats"] for result in results] for _, results in outcomes]
+    assert stats[0] == stats[1]
+    assert "rewritten_return" not in stats[0][0]
+
+
 def test_rewards_that_a_callback_wrote_are_stored_for_replay() -> None:
     made = DQNConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     made.training(model={"fcnet_hiddens": [4]}).callbacks(on_sample_end=plus_one_at_the_end)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.small_runs import small_ppo
-from trainer import CallbackError, PPOConfig
+from trainer import CallbackError, EnvContractError, PPOConfig
+from trainer.testing.envs import CountdownEnv
 
 Spoil = Callable[[Any], None]
 
@@ -72,6 +74,39 @@ def test_spoilt_samples_are_told_with_callback_column_and_lengths(name: str) -> 
             algo.train()
         assert "`on_sample_end[0]" in str(raised.value)
         assert "`on_sample_end` fired in env runner 0" in str(raised.value)
+
+
+@pytest.mark.parametrize("action", [-1, 2])
+@pytest.mark.parametrize(
+    ("event", "given"),
+    [
+        ("on_sample_end", "samples"),
+        ("on_postprocess_trajectory", "postprocessed_batch"),
+        ("on_learn_on_batch", "train_batch"),
+    ],
+)
+def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(
+    event: str, given: str, action: int
+) -> None:
+    def spoils(**arguments: Any) -> None:
+        columns = arguments[given]
+        actions = columns[0].actions.data if given == "samples" else columns["actions"]
+        actions[3] = action
+
+    told = rf"The actions hold {action} in row 3; expected integers from 0 to 1: .*{event}"
+    made = config(**{event: spoils})
+    with made.build_algo() as algo, pytest.raises(CallbackError, match=told):
+        algo.train()
+
+
+def test_a_reward_that_an_event_of_the_episode_spoilt_is_not_blamed_on_the_env_alone() -> None:
+    def spoils(episode: Any, **_: Any) -> None:
+        episode.set_rewards(new_data=[math.nan] * len(episode))
+
+    told = r"reward .*nan.* at step 1 .* in the env, or in a callback that wrote into the episode"
+    made = config(on_episode_end=spoils)
+    with made.build_algo() as algo, pytest.raises(EnvContractError, match=told):
+        algo.train()
 
 
 def test_whole_episodes_may_be_shortened_and_left_out() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import logging
 import math
@@ -263,6 +264,22 @@ def test_objects_with_slots_and_without_base_class_have_state() -> None:
     restored = CallbackChain(CallbackSpec(Slotted))
     restored.set_state(chain.get_state())
     assert restored.objects[0].count == 7
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(RLlibCallback):
+    """A callback's settings; nothing is assigned to them after it was made."""
+
+    scale: float = 0.5
+    seen: list[int] = dataclasses.field(default_factory=list)
+
+
+def test_a_frozen_dataclass_can_be_restored() -> None:
+    chain = CallbackChain(CallbackSpec(Frozen()))
+    chain.objects[0].seen.append(3)
+    restored = CallbackChain(CallbackSpec(Frozen(scale=2.0)))
+    restored.set_state(chain.get_state())
+    assert restored.objects[0] == Frozen(0.5, [3])
 
 
 def test_restoring_keeps_attributes_that_the_state_does_not_know() -> None:

@@ -100,6 +100,19 @@ def test_statistics_of_evaluation_are_smoothed_only_when_asked() -> None:
     assert config.get_evaluation_config_object().metrics_num_episodes_for_smoothing == 3
 
 
+def test_evaluation_config_may_be_a_changed_copy_of_the_config() -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
+    config.evaluation(evaluation_interval=1, evaluation_config={"gamma": 0.5})
+    copied = config.copy().env_runners(explore=False)
+    config.evaluation(evaluation_config=copied, evaluation_num_env_runners=2)
+    config.validate()
+    evaluation = config.get_evaluation_config_object()
+    assert (evaluation.explore, evaluation.num_env_runners) == (False, 2)
+    config.evaluation(evaluation_config=copied.evaluation(evaluation_interval=3))
+    with pytest.raises(ConfigError, match=r"evaluation_config: `evaluation_interval=3`"):
+        config.validate()
+
+
 def test_evaluation_config_may_be_a_config_and_is_merged_and_removed() -> None:
     config = PPOConfig().evaluation(evaluation_config=PPOConfig().env_runners(explore=False))
     config.evaluation(evaluation_config=AlgorithmConfig.overrides(gamma=0.5))

@@ -100,7 +100,7 @@ def test_data_of_users_survives_the_cut() -> None:
 def test_custom_data_that_cannot_be_copied_is_named_and_nothing_is_lost() -> None:
     episode = played([1.0])
     episode.custom_data["lock"] = threading.Lock()
-    with pytest.raises(EpisodeError, match=r"keys \['lock'\] cannot be copied .*user_data"):
+    with pytest.raises(EpisodeError, match=r"keys \['lock'\] cannot be copied .*self\.files"):
         episode.cut()
     play(episode, [1.0])
     assert episode.get_return() == 2.0

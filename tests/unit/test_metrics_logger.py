@@ -392,6 +392,8 @@ def test_peek_of_an_unknown_key_names_the_nearest() -> None:
     logger.log_value(("env", "speed"), 1.0)
     with pytest.raises(KeyError, match="'env/speed'"):
         logger.peek(("env", "sped"))
+    with pytest.raises(KeyError, match="standard key of results"):
+        logger.peek(("env_runners", "episode_return_mean"))
     assert logger.peek("nothing", default=3) == 3
     assert logger.peek("nothing", None) is None
     assert MetricsLogger().peek() == {}

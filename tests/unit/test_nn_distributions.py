@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.errors import EpisodeError
 from trainer.nn import (
     ActionDistribution,
     Bernoulli,
@@ -225,6 +226,22 @@ def test_what_a_row_draws_does_not_depend_on_the_others(name: str) -> None:
         row = slice(index, index + 1)
         alone = distribution.sample(inputs[row], noise[row])
         assert bytes_of(alone) == bytes_of(rows_of(together, row))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_drawn_actions_are_actions(name: str) -> None:
+    distribution, _, actions, _ = example(name)
+    distribution.check_actions(actions)
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    product = ProductDistribution({"hand": Categorical(2), "legs": MultiCategorical([2, 3])})
+    legs = np.array([[1, 2], [0, 0]])
+    for hand in ([0, 2], [-1, 0], [0.0, 1.0], [[0], [1]]):
+        with pytest.raises(EpisodeError, match="expected integers from 0 to 1:"):
+            product.check_actions({"hand": np.array(hand), "legs": legs})
+    with pytest.raises(EpisodeError, match=r"hold \[2, 1\] in row 1; .* to \[1, 2\]:"):
+        product.check_actions({"hand": np.array([0, 1]), "legs": legs[::-1, ::-1]})
 
 
 def test_bits_have_the_values_of_their_formulas() -> None:

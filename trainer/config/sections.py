@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
@@ -360,9 +360,25 @@ class CallbacksSection(ConfigValues):
 # ---- evaluation section
 
 
+INSTEAD_IN_EVALUATION: Final = {
+    "num_env_runners": "evaluation_num_env_runners",
+    "batch_mode": "evaluation_duration_unit",
+    "rollout_fragment_length": "evaluation_duration",
+}
+"""Settings of runners, and what decides about them in evaluation."""
+
+
 def _given_settings(value: Any) -> Any:
-    """Of a config, the settings that were set in it: what it leaves open is as in training."""
-    return value.given_settings() if isinstance(value, ConfigValues) else value
+    """Of a config, the settings that were set in it: what it leaves open is as in training.
+
+    It may be a changed copy of the training config, so what says nothing about evaluation is left
+    out.
+    """
+    if not isinstance(value, ConfigValues):
+        return value
+    given = value.given_settings()
+    left_out = {*INSTEAD_IN_EVALUATION, "in_evaluation", "evaluation_config"}
+    return {name: given[name] for name in given if name not in left_out}
 
 
 class EvaluationSection(ConfigValues):

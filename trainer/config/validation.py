@@ -13,7 +13,7 @@ from gymnasium import spaces
 from callbacks.errors import CallbackConfigError
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
-from trainer.config.sections import Sections
+from trainer.config.sections import INSTEAD_IN_EVALUATION, Sections
 from trainer.config.settings import Problem, Setting, assignment
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
@@ -126,19 +126,14 @@ def rule_problems(
 
 # ---- evaluation rules
 
-_FIXED_IN_EVALUATION: Final = {
-    "num_env_runners": "evaluation_num_env_runners",
-    "batch_mode": "evaluation_duration_unit",
-    "rollout_fragment_length": "evaluation_duration",
-}
-
 
 def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Problem]:
     """`evaluation_config` holds no setting that evaluation settings decide."""
     overrides = config.evaluation_config or {}
     for name, value in overrides.items():
-        instead = _FIXED_IN_EVALUATION.get(name, name)
-        if instead == name and "evaluation" not in name:
+        instead = INSTEAD_IN_EVALUATION.get(name, name)
+        says_the_same = "evaluation" not in name or value == config.read_value(name)
+        if instead == name and says_the_same:
             continue
         yield Problem(
             f"evaluation_config: {assignment(name, value)}",

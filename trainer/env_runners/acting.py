@@ -19,10 +19,9 @@ from trainer.episodes.conversion import add_output
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, OBS, VF_PREDS
 from trainer.episodes.nested import copied
 from trainer.episodes.single_agent_episode import ActingRequest
-from trainer.errors import ConfigError, EnvContractError, ModuleError
+from trainer.errors import ConfigError, EnvContractError, EpisodeError, ModuleError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
-from trainer.nn.distributions import Categorical
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
 
@@ -437,16 +436,10 @@ class Exploring:
                 f"{name} gave {shown(given)}; expected a pair: actions, and their log-likelihoods "
                 "or None. End it with `return actions, logp`."
             )
-        distribution = self._acting.distribution
-        if not isinstance(distribution, Categorical):
-            return
-        actions, num_actions = np.asarray(given[0]), distribution.num_inputs
-        if actions.dtype.kind not in "iu" or ((actions < 0) | (actions >= num_actions)).any():
-            raise ConfigError(
-                f"{name} gave the actions {shown(given[0])}; expected integers from 0 to "
-                f"{num_actions - 1}, one for each row of `action_distribution.inputs`. The first "
-                "action of the space counts as 0."
-            )
+        try:
+            self._acting.distribution.check_actions(given[0])
+        except EpisodeError as error:
+            raise ConfigError(f"{name} gave {shown(given[0])}. {error}") from error
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int, explore: bool) -> Array:
         """Log-likelihoods under what chose the actions, [B]; see `Exploration.logp`."""

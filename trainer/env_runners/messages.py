@@ -656,6 +656,7 @@ class RunnerParts(Protocol):
     spec: EnvRunnerSpec
     env: VectorEnv
     module: RLModule
+    modules: ByModule[RLModule]
     metrics: MetricsLogger
     callbacks: CallbackChain
 

@@ -49,7 +49,7 @@ from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.modules import RLModule
 from trainer.seeding import Role
-from trainer.types import DEFAULT_AGENT_ID, Array
+from trainer.types import DEFAULT_AGENT_ID, Array, ModuleId
 
 # ---- trajectories
 
@@ -440,7 +440,11 @@ class ModuleTrajectories:
             EpisodeError: they left what cannot be learnt from.
         """
         rewrite = rewrite_of(shown.batch, before=shown.before)
-        return None if rewrite is None else rewrite.decoded(self._codes)
+        if rewrite is None:
+            return None
+        if rewrite.actions is not None:
+            self._module.action_distribution.check_actions(rewrite.actions)
+        return rewrite.decoded(self._codes)
 
 
 class TrajectoryEvent:
@@ -498,21 +502,33 @@ class TrajectoryEvent:
 # ---- sample checks
 #
 # Whether episodes that callbacks could change still hang together, before they are learnt from.
-# It looks at the form only: what the numbers are is the learner's to judge.
+# It looks at the form, and that actions are some: what other numbers are is the learner's to judge.
 
 
-def check_samples(samples: Sequence[Any], outputs_before: Mapping[str, Collection[str]]) -> None:
+def check_samples(
+    samples: Sequence[Any],
+    outputs_before: Mapping[str, Collection[str]],
+    *,
+    modules: Mapping[ModuleId, RLModule],
+) -> None:
     """Checks what `on_sample_end` left in the list of episodes.
 
     Args:
         samples: episodes of single agents.
         outputs_before: the names of each episode's `extra_model_outputs`, by the episode's id.
+        modules: that acted.
 
     Raises:
-        EpisodeError: columns of an episode do not fit together any more.
+        EpisodeError: columns of an episode do not fit together any more, or an action is none.
     """
+    only = next(iter(modules.values())) if len(modules) == 1 else None
     for episode in samples:
         _check_columns(episode)
+        module, actions = modules.get(episode.module_id, only), episode.actions.data
+        if module is not None and len(episode.actions):
+            if isinstance(actions, list):
+                actions = nested.stack(actions, name=ACTIONS)
+            module.action_distribution.check_actions(actions)
         removed = set(outputs_before.get(episode.id_, ())) - episode.extra_model_outputs.keys()
         if removed:
             raise EpisodeError(
@@ -603,7 +619,8 @@ def fire_sample_end(
     emit(**arguments)
     try:
         check_kinds(samples, kind)
-        check_samples(list(chain.from_iterable(map(chunks_of, samples))), outputs)
+        left = list(chain.from_iterable(map(chunks_of, samples)))
+        check_samples(left, outputs, modules=runner.modules)
     except EpisodeError as error:
         raise runner.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
     rewritten = {

@@ -276,7 +276,8 @@ def _raise(what: str, episode: SingleAgentEpisode, step: int, name: str) -> None
     raise EnvContractError(
         f"Env {name!r} gave {what} at {when} of episode {episode.id_!r} in sub-env "
         f"{episode.env_id}; expected finite numbers. A single value like this would spoil all "
-        "weights. Look for a missing value, a division by zero or a logarithm of 0 in the env."
+        "weights. Look for a missing value, a division by zero or a logarithm of 0 in the env, "
+        "or in a callback that wrote into the episode."
     )
 
 

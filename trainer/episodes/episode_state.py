@@ -113,8 +113,8 @@ class Episode:
     Attributes:
         id_: the same for all chunks of an episode.
         custom_data: free for users. A cut leaves a deep copy in the finished chunk.
-        user_data: free for users, never copied; may hold objects that cannot be copied. A cut moves
-            it on.
+        user_data: free for users, never copied; may hold objects that cannot be copied, as long as
+            the episode stays in its process. A cut moves it on.
         custom_metrics: {name: number}, reported when the episode ends. A cut moves it on.
         hist_data: {name: list of numbers}, reported when the episode ends. A cut moves it on.
         media: {name: anything}. A cut moves it on.
@@ -347,8 +347,8 @@ def deep_copied(custom_data: dict[Any, Any]) -> dict[Any, Any]:
     except Exception as cause:  # whatever the objects' own copying raises; re-raised here
         raise EpisodeError(
             f"`custom_data` with the keys {sorted(map(str, custom_data))} cannot be copied "
-            f"({cause}). The cut chunk keeps a copy, for the learner. Put objects like files, "
-            "locks and envs into `user_data` instead."
+            f"({cause}). The cut chunk keeps a copy, for the learner. Keep objects like files, "
+            "locks and envs in the callback instead, such as `self.files[episode.id_]`."
         ) from cause
 
 

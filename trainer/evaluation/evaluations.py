@@ -15,6 +15,7 @@ import logging
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
@@ -128,6 +129,8 @@ class EvaluationSettings:
         has_fixed_seed: every evaluation plays the same episodes (`evaluation_seed` is given).
         waits_for_all: an evaluation ends when every ticket was played. Else the tickets of runners
             that are stuck or fail are handed to others, and are left out if those fail, too.
+        episode_limit_s: an episode that does not end is waited for so long; None: without limit.
+        reporting: arguments of `EpisodeStatistics`.
     """
 
     duration: int | str
@@ -137,6 +140,7 @@ class EvaluationSettings:
     has_fixed_seed: bool = False
     waits_for_all: bool = True
     episode_limit_s: float | None = None
+    reporting: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_auto(self) -> bool:
@@ -327,9 +331,8 @@ class Evaluator:
         logged, self._metrics = self._metrics.compile(), MetricsLogger()
         return dict(logged)
 
-    @staticmethod
-    def _statistics(records: Sequence[Any], num_env_steps: int) -> dict[str, Any]:
-        statistics = EpisodeStatistics(smoothing=None)
+    def _statistics(self, records: Sequence[Any], num_env_steps: int) -> dict[str, Any]:
+        statistics = EpisodeStatistics(**self.settings.reporting)
         statistics.add(records)
         return {**statistics.result(), "num_env_steps_sampled": num_env_steps}
 
@@ -930,7 +933,8 @@ class Evaluations:
 
 
 def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
-    """How long an evaluation is, and who is waited for."""
+    """How long an evaluation is, who is waited for, and how it is reported."""
+    of_runners = config.get_evaluation_config_object()
     return EvaluationSettings(
         duration=config.evaluation_duration,
         unit=config.evaluation_duration_unit,
@@ -941,5 +945,9 @@ def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
         ),
         has_fixed_seed=config.evaluation_seed is not None,
         waits_for_all=not config.enable_async_evaluation,
-        episode_limit_s=config.get_evaluation_config_object().evaluation_sample_timeout_s,
+        episode_limit_s=config.evaluation_sample_timeout_s,
+        reporting={
+            "smoothing": of_runners.metrics_num_episodes_for_smoothing,
+            "keep_per_episode_custom_metrics": of_runners.keep_per_episode_custom_metrics,
+        },
     )

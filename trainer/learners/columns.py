@@ -27,6 +27,7 @@ from trainer.episodes.episode_block import flat_columns, row_sources
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
+    ACTIONS,
     ADVANTAGES,
     EPISODE_IDS,
     REWARDS,
@@ -594,6 +595,8 @@ class TrainBatchEvent:
             EpisodeError: the listener left what cannot be learnt from; or what its `Blame` makes of
                 that.
         """
+        check_actions = self._module.action_distribution.check_actions
+        check_actions(rows[ACTIONS])
         if self._listener is None:
             return rows
         readable = {**_columns_to_read(self._chunks), **readable}
@@ -602,11 +605,13 @@ class TrainBatchEvent:
         with np.errstate(over="warn", invalid="warn", divide="warn"):
             blame = self._listener(self._module, batch, self.result)
         try:
-            return batch.learnable_rows()
+            rows = batch.learnable_rows()
+            check_actions(rows[ACTIONS])
         except EpisodeError as error:
             if blame is None:
                 raise
             raise blame(error) from error
+        return rows
 
 
 def _columns_to_read(chunks: Sequence[SingleAgentEpisode]) -> dict[str, Array]:

@@ -24,6 +24,7 @@ from trainer.metrics.result import (
     Path,
     Reduce,
     checked_options,
+    describe,
     is_always_written,
     path_of,
     put,
@@ -536,7 +537,17 @@ class MetricsLogger(Checkpointable):
             if default is not _NO_DEFAULT:
                 return default
             known = [text_of(known) for known in self._table.by_path]
-            raise KeyError(f"Nothing was logged as {key!r}.{did_you_mean(text_of(path), known)}")
+            standard = describe(text_of(path))
+            where = (
+                ""
+                if standard is None
+                else (
+                    " It is a standard key of results, and no logger holds those: read it in what "
+                    "`train()` returns, which `on_train_result` gets as `result`."
+                )
+            )
+            hint = where or did_you_mean(text_of(path), known)
+            raise KeyError(f"Nothing was logged as {key!r}.{hint}")
         tree: dict[Any, Any] = {}
         for below, statistic in found.items():
             if throughput and not statistic.options.with_throughput:

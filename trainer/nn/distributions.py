@@ -6,11 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from checkpoints.data_classes import dataclass
+from trainer.errors import EpisodeError
 from trainer.seeding import NoiseKind
 from trainer.types import Array
 
@@ -115,6 +116,17 @@ class ActionDistribution(ABC):
     def deterministic(self, inputs: Array) -> Array:
         """The most probable action of each row, [B, ...]; the first one where several are."""
 
+    def check_actions(self, actions: Any) -> None:
+        """Refuses actions that no row can have been given, as far as a family can tell.
+
+        Args:
+            actions: [B, ...].
+
+        Raises:
+            EpisodeError: there are some; names the first one.
+        """
+        del actions
+
     @abstractmethod
     def canonical(self, inputs: Array) -> Array:
         """The same distributions' inputs in the form of `evaluate`'s reference, [B, num_inputs].
@@ -159,6 +171,29 @@ def total(parts: Sequence[Array]) -> Array:
     for part in parts[1:]:
         summed = summed + part
     return summed
+
+
+def _check_choices(actions: Array, sizes: Array) -> None:
+    """Refuses what is no choice: an index below 0 would mean the last alternative.
+
+    Args:
+        actions: [B, ...].
+        sizes: how many alternatives each choice has, in the form of one row.
+
+    Raises:
+        EpisodeError: see `ActionDistribution.check_actions`.
+    """
+    actions, row = np.atleast_1d(actions), 0
+    if actions.dtype.kind in "biu" and actions.shape[1:] == sizes.shape:
+        is_wrong = (actions < 0) | (actions >= sizes)
+        if not is_wrong.any():
+            return
+        row = int(np.argwhere(is_wrong)[0, 0])
+    if len(actions):
+        raise EpisodeError(
+            f"The actions hold {actions[row].tolist()!r} in row {row}; expected integers from 0 "
+            f"to {(sizes - 1).tolist()}: the first action of the space counts as 0."
+        )
 
 
 # ---- categorical
@@ -227,6 +262,10 @@ class Categorical(ActionDistribution):
         """The action with the largest logit."""
         actions: Array = inputs.argmax(axis=1)
         return actions
+
+    def check_actions(self, actions: Array) -> None:
+        """Each is one of the K."""
+        _check_choices(actions, np.array(self.num_inputs))
 
     def canonical(self, inputs: Array) -> Array:
         """Log-probabilities: logits whose log-sum-exp is 0."""
@@ -297,6 +336,11 @@ class MultiCategorical(ActionDistribution):
         """The most probable alternative of every choice."""
         chosen = [choice.deterministic(logits) for choice, logits in self._split(inputs)]
         return np.stack(chosen, axis=1).reshape(-1, *self._shape)
+
+    def check_actions(self, actions: Array) -> None:
+        """Each choice is one of its alternatives."""
+        sizes = np.array([choice.num_inputs for choice in self._choices])
+        _check_choices(actions, sizes.reshape(self._shape))
 
     def canonical(self, inputs: Array) -> Array:
         """Log-probabilities, choice by choice."""

@@ -82,6 +82,11 @@ class ProductDistribution(ActionDistribution):
         ]
         return self._nested(chosen)
 
+    def check_actions(self, actions: Any) -> None:
+        """Part by part."""
+        for part in self._parts:
+            part.distribution.check_actions(_value_at(actions, part.path))
+
     def canonical(self, inputs: Array) -> Array:
         """The canonical inputs of the parts."""
         columns = [

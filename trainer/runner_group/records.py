@@ -468,9 +468,9 @@ class RunnerRecords:
         if not indices:
             what = "evaluation env runners" if self.spec.in_evaluation else "env runners"
             raise RunnerLostError(
-                f"All {len(self.places)} {what} failed and may not be replaced, so there is "
-                "none left to play. The log has the failures. Correct the env, or let runners "
-                "be replaced: config.fault_tolerance(restart_failed_env_runners=True)."
+                f"All {len(self.places)} {what} failed and were given up, so there is none left "
+                "to play. The log has the failures, and says of each runner why it was not "
+                "replaced. Correct the env, or what decided: settings of fault_tolerance()."
             )
         return indices
 

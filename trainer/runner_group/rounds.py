@@ -37,6 +37,8 @@ from trainer.errors import (
     DebuggerError,
     EngineError,
     EnvContractError,
+    EpisodeError,
+    MetricsError,
     RunnerFailedError,
     RunnerLostError,
 )
@@ -348,6 +350,15 @@ _LOGGER = logging.getLogger(__name__)
 
 _TIMES_TOLD: Final = 20
 _TOLD_EVERY: Final = 100
+
+_TOLD_AT_ONCE: Final = (
+    CallbackError,
+    EngineError,
+    EnvContractError,
+    # What callbacks stored in an episode: no metric, or nothing that can be copied.
+    EpisodeError,
+    MetricsError,
+)
 
 
 class RequestRound(Round):
@@ -661,8 +672,7 @@ class RequestRound(Round):
         is_first_start = was_starting and place.num_starts == 1
         if is_first_start and place.has_running_episodes and is_putting_back(notes):
             is_first_start = False  # it was made; an env step failed, as others may
-        is_told_at_once = isinstance(error, (CallbackError, EnvContractError, EngineError))
-        if is_told_at_once or is_first_start:
+        if isinstance(error, _TOLD_AT_ONCE) or is_first_start:
             kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
             if kept:
                 _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)

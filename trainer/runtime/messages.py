@@ -8,7 +8,6 @@ that can say what it was.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import pickle
 import signal
@@ -20,7 +19,7 @@ from typing import Any, Final
 import cloudpickle
 
 from callbacks import PackingError
-from callbacks.packing import BufferCallback, pack_object
+from callbacks.packing import BufferCallback, find_culprit, pack_object
 from checkpoints.data_classes import dataclass
 from trainer.errors import RemoteError, SerializationError
 
@@ -97,9 +96,21 @@ def pack(value: object) -> bytes:
         return cloudpickle.dumps(value)  # type: ignore[no-any-return]
     except Exception as error:
         # Pickling runs user code (__reduce__, __getstate__), which may raise anything.
+        answer, name = (value.value, "the answer") if isinstance(value, Reply) else (value, "it")
+        culprit = find_culprit(answer, name, cannot_pack=_why_not)
         raise SerializationError(
-            f"{_culprit(value)} cannot be sent to another process: {type(error).__name__}: {error}"
+            f"{culprit.text[0].upper()}{culprit.text[1:]}, which cannot be sent to another "
+            f"process: {type(error).__name__}: {error}"
         ) from error
+
+
+def _why_not(value: object) -> Exception | None:
+    """Why a value cannot be pickled; None if it can."""
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        return error
+    return None
 
 
 def pack_arguments(
@@ -128,19 +139,6 @@ def pack_arguments(
         )
     except PackingError as error:
         raise SerializationError(f"{name} was not asked: {error}") from error
-
-
-def _culprit(value: Any) -> str:
-    """What of an answer cannot be pickled, as a phrase."""
-    if isinstance(value, Reply):
-        value = value.value
-    for part_field in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
-        part = getattr(value, part_field.name)
-        try:
-            cloudpickle.dumps(part)
-        except Exception:  # noqa: BLE001 - whatever it is, this is the part
-            return f"Of the answer, `{part_field.name}`, a {type(part).__name__},"
-    return f"A {type(value).__name__}"
 
 
 def describe_failure(error: BaseException, context: dict[str, Any] | None = None) -> Failure:
