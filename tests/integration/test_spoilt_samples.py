@@ -10,7 +10,6 @@ import pytest
 
 from tests.small_runs import small_ppo
 from trainer import CallbackError, EnvContractError, PPOConfig
-from trainer.testing.envs import CountdownEnv
 
 Spoil = Callable[[Any], None]
 
