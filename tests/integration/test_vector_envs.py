@@ -450,6 +450,12 @@ def edited_samples(config: Any) -> Any:
     return config.callbacks(on_sample_end=on_sample_end)
 
 
+def equally_long(config: Any) -> Any:
+    """Two sub-envs whose episodes always end in the same step."""
+    config.environment(lambda _: SyncVectorEnv([lambda: Counter(1)] * 2))
+    return config.env_runners(num_envs_per_env_runner=2)
+
+
 RECORDED: dict[str, Any] = {
     "CartPole": ppo,
     "next step": lambda: counting(AutoresetMode.NEXT_STEP),
@@ -465,6 +471,7 @@ RECORDED: dict[str, Any] = {
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
+    "all end at once": lambda: equally_long(dqn("EpsilonGreedy")),
 }
 
 
@@ -505,6 +512,28 @@ def test_columns_record_the_bytes_that_sub_envs_one_by_one_do(
     one_by_one = recorded(make(), as_columns=False, monkeypatch=monkeypatch)
     together = recorded(make(), as_columns=True, monkeypatch=monkeypatch)
     assert together == one_by_one
+
+
+@pytest.mark.parametrize("lookback", [1, 3])
+def test_episodes_go_on_after_random_actions(
+    lookback: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def played() -> bytes:
+        with ppo().env_runners(episode_lookback_horizon=lookback).build_algo() as algo:
+            requests = ((9, True), (4, False), (8, False), (20, False))
+            return encode(
+                [
+                    chunk.get_state()
+                    for count, is_random in requests
+                    for chunk in algo.env_runner.sample(
+                        num_timesteps=count, random_actions=is_random
+                    )
+                ]
+            )
+
+    together = played()
+    monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
+    assert played() == together
 
 
 def after_an_error(env: Any) -> Any:
