@@ -713,6 +713,51 @@ class Unpaid(SyncVectorEnv):
         return observations, [None, *rewards[1:]], *rest
 
 
+class Endless(SyncVectorEnv):
+    """Tells the last observations as gymnasium did before 1.0."""
+
+    def step(self, actions: Any) -> Any:
+        *answer, infos = super().step(actions)
+        return *answer, {key.replace("final_obs", "old"): infos[key] for key in infos}
+
+
+class Listing(SyncVectorEnv):
+    def step(self, actions: Any) -> Any:
+        *answer, _ = super().step(actions)
+        return *answer, [{}, {}, {}]
+
+
+class Short(SyncVectorEnv):
+    def reset(self, **options: Any) -> Any:
+        observations, infos = super().reset(**options)
+        return observations[:2], infos
+
+
+class Bare(SyncVectorEnv):
+    def reset(self, **options: Any) -> Any:
+        return super().reset(**options)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            Endless,
+            r"Endless.* SAME_STEP, .*sub-env 0 without.*'_old', .*expected infos\[\"final_",
+        ),
+        (Listing, r"Listing returned the infos \[\{\}.*expected a dict of arrays"),
+        (Short, "Short returned 2 observations; expected 3"),
+        (Bare, r"'Bare' returned a ndarray; expected the tuple \(observation, info"),
+    ],
+)
+def test_answers_that_lack_something_are_named(kind: Any, text: str) -> None:
+    makers = [lambda index=index: Counter(index) for index in range(3)]
+    with pytest.raises(EnvContractError, match=text):
+        ppo(
+            lambda _: kind(makers, autoreset_mode=AutoresetMode.SAME_STEP), num_envs=3
+        ).build_algo().train()
+
+
 def test_answers_of_another_shape_are_named() -> None:
     makers = [lambda index=index: Counter(index) for index in range(3)]
     with pytest.raises(EnvContractError, match=r"(?s)Malformed returned 3 .* expected 3 of each"):
