@@ -471,6 +471,7 @@ RECORDED: dict[str, Any] = {
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
+    "younger than the look-back": lambda: ppo(num_envs=1).env_runners(episode_lookback_horizon=40),
     "all end at once": lambda: equally_long(dqn("EpsilonGreedy")),
 }
 

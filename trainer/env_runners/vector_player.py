@@ -659,9 +659,12 @@ def has_outputs(episode: SingleAgentEpisode | None, names: Collection[str]) -> b
 
 
 def num_carried(episode: SingleAgentEpisode) -> int:
-    """Steps that a running chunk has already, look-back included."""
+    """Rows that go before a running chunk's next step: its steps, look-back included, or more.
+
+    What was cut together is taken over together, also if all of it is younger than the look-back.
+    """
     if isinstance(episode, FragmentEpisode) and episode.fragment is not None:
-        return episode.place.stop - episode.place.first
+        return episode.place.stop
     return episode.rewards.total
 
 
