@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -250,11 +252,15 @@ def test_resume_keeps_as_many_checkpoints_as_the_run_was_to_keep(tmp_path: Path)
 
 def test_a_run_whose_plan_is_damaged_does_not_go_on_without_end(tmp_path: Path) -> None:
     train(tmp_path, "--stop-iterations", 1)
+    shutil.copytree(tmp_path / "run", tmp_path / "whole")
     (tmp_path / "run" / "run.json").write_text("")
     before = (tmp_path / "run" / "results.jsonl").read_bytes()
     done = run("resume", "run", "--stop-iterations", 3, folder=tmp_path, code=1)
     assert "run.json is damaged: it is empty" in done.stderr
     assert (tmp_path / "run" / "results.jsonl").read_bytes() == before
+    listed = run("runs", ".", folder=tmp_path).stdout
+    assert re.search(r"^run +damaged .*\n^whole +done ", listed, re.MULTILINE)
+    assert "local-trainer resume run\n" in listed, "which says what is damaged"
 
 
 def test_three_runs_started_in_one_second_get_a_directory_each(

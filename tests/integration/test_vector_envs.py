@@ -441,6 +441,12 @@ def edited_samples(config: Any) -> Any:
     return config.callbacks(on_sample_end=on_sample_end)
 
 
+def equally_long(config: Any) -> Any:
+    """Two sub-envs whose episodes always end in the same step."""
+    config.environment(lambda _: SyncVectorEnv([lambda: Counter(1)] * 2))
+    return config.env_runners(num_envs_per_env_runner=2)
+
+
 RECORDED: dict[str, Any] = {
     "CartPole": ppo,
     "next step": lambda: counting(AutoresetMode.NEXT_STEP),
@@ -456,6 +462,8 @@ RECORDED: dict[str, Any] = {
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
+    "younger than the look-back": lambda: ppo(num_envs=1).env_runners(episode_lookback_horizon=40),
+    "all end at once": lambda: equally_long(dqn("EpsilonGreedy")),
 }
 
 
@@ -496,6 +504,28 @@ def test_columns_record_the_bytes_that_sub_envs_one_by_one_do(
     one_by_one = recorded(make(), as_columns=False, monkeypatch=monkeypatch)
     together = recorded(make(), as_columns=True, monkeypatch=monkeypatch)
     assert together == one_by_one
+
+
+@pytest.mark.parametrize("lookback", [1, 3])
+def test_episodes_go_on_after_random_actions(
+    lookback: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def played() -> bytes:
+        with ppo().env_runners(episode_lookback_horizon=lookback).build_algo() as algo:
+            requests = ((9, True), (4, False), (8, False), (20, False))
+            return encode(
+                [
+                    chunk.get_state()
+                    for count, is_random in requests
+                    for chunk in algo.env_runner.sample(
+                        num_timesteps=count, random_actions=is_random
+                    )
+                ]
+            )
+
+    together = played()
+    monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
+    assert played() == together
 
 
 def after_an_error(env: Any) -> Any:
@@ -673,6 +703,51 @@ class Unpaid(SyncVectorEnv):
     def step(self, actions: Any) -> Any:
         observations, rewards, *rest = super().step(actions)
         return observations, [None, *rewards[1:]], *rest
+
+
+class Endless(SyncVectorEnv):
+    """Tells the last observations as gymnasium did before 1.0."""
+
+    def step(self, actions: Any) -> Any:
+        *answer, infos = super().step(actions)
+        return *answer, {key.replace("final_obs", "old"): infos[key] for key in infos}
+
+
+class Listing(SyncVectorEnv):
+    def step(self, actions: Any) -> Any:
+        *answer, _ = super().step(actions)
+        return *answer, [{}, {}, {}]
+
+
+class Short(SyncVectorEnv):
+    def reset(self, **options: Any) -> Any:
+        observations, infos = super().reset(**options)
+        return observations[:2], infos
+
+
+class Bare(SyncVectorEnv):
+    def reset(self, **options: Any) -> Any:
+        return super().reset(**options)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            Endless,
+            r"Endless.* SAME_STEP, .*sub-env 0 without.*'_old', .*expected infos\[\"final_",
+        ),
+        (Listing, r"Listing returned the infos \[\{\}.*expected a dict of arrays"),
+        (Short, "Short returned 2 observations; expected 3"),
+        (Bare, r"'Bare' returned a ndarray; expected the tuple \(observation, info"),
+    ],
+)
+def test_answers_that_lack_something_are_named(kind: Any, text: str) -> None:
+    makers = [lambda index=index: Counter(index) for index in range(3)]
+    with pytest.raises(EnvContractError, match=text):
+        ppo(
+            lambda _: kind(makers, autoreset_mode=AutoresetMode.SAME_STEP), num_envs=3
+        ).build_algo().train()
 
 
 def test_answers_of_another_shape_are_named() -> None:

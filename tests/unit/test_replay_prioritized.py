@@ -121,18 +121,28 @@ def test_a_step_without_error_can_still_be_drawn() -> None:
         ([0, 1], [1.0, -math.inf], "inf"),
         ([0, 3], [1.0, 1.0], "0 to 2"),
         ([-1, 0], [1.0, 1.0], "0 to 2"),
+        ([0.5, 1.0], [1.0, 1.0], "0 to 2"),
+        ([True, False], [1.0, 1.0], "0 to 2"),
         ([0, 1], [1.0], "one error per row"),
         ([0, 1], 1.0, "one error per row"),
     ],
 )
 def test_wrong_priorities_are_refused_and_change_nothing(
-    rows: list[int], td_errors: Any, message: str
+    rows: list[Any], td_errors: Any, message: str
 ) -> None:
     buffer = filled(3, capacity=10)
     before = buffer.get_state()["priorities"].tobytes()
     with pytest.raises(ReplayError, match=message):
         buffer.update_priorities(np.array(rows), np.array(td_errors))
     assert buffer.get_state()["priorities"].tobytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"gamma": 1.5}, {"gamma": -0.1}, {"beta": math.nan}, {"beta": 2.0}]
+)
+def test_numbers_outside_their_range_draw_nothing(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ReplayError, match=next(iter(arguments))):
+        filled(3).sample(1, rng=rng(), **arguments)
 
 
 def test_no_rows_may_be_updated() -> None:

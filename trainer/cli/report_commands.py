@@ -17,7 +17,7 @@ from callbacks.ready_made.metric_values import RETURN, number_at
 from callbacks.ready_made.progress import TrainingProgress, duration
 from trainer.cli.output import missing_extras_told, tell, tell_json
 from trainer.cli.run_directory import RunDirectory
-from trainer.errors import ReportError
+from trainer.errors import ConfigError, ReportError
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
 from trainer.runtime.run_lock import owner_of
 from trainer.tune.output import table_text
@@ -125,10 +125,13 @@ def _listed(path: Path) -> dict[str, Any]:
 
 
 def _state_of(run: Run) -> str:
-    """running, done (a stop criterion is met) or stopped."""
+    """running, done (a stop criterion is met), stopped, or damaged: `resume` says what."""
     if owner_of(run.path) is not None:
         return "running"
-    stops = RunDirectory(run.path).read_plan().stops
+    try:
+        stops = RunDirectory(run.path).read_plan().stops
+    except ConfigError:
+        return "damaged"
     is_over = stops.reason(run.last, value=number_at(run.last, stops.metric)) is not None
     return "done" if run.rows and is_over else "stopped"
 
@@ -145,7 +148,7 @@ def _cell(value: Any, head: str) -> str:
 
 def _next_command(rows: Sequence[Mapping[str, Any]]) -> str:
     """What people most likely want: to watch what runs, to go on, or to compare what is done."""
-    for state, command in (("running", "watch"), ("stopped", "resume")):
+    for state, command in (("running", "watch"), ("stopped", "resume"), ("damaged", "resume")):
         paths = [row["run"] for row in rows if row["state"] == state]
         if paths:
             return f"local-trainer {command} {shlex.quote(paths[-1])}"

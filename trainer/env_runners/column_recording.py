@@ -155,15 +155,18 @@ class ColumnRecording:
 
     def noise(self) -> Array:
         """The random numbers of the step to come, [S, W]; zeros where no agent plays."""
-        row = self.row
-        if row == self.fragment.num_rows:
-            self.fragment.make_room()
-            self._noise = np.concatenate([self._noise, np.zeros_like(self._noise)], axis=1)
+        row = self._row_with_room()
         for index in self._noise_ends.pop(row, ()):
             if self._noise_until[index] == row and self.is_running[index]:
                 self._slots[index].noise.pass_over(row - self._noise_from[index])
                 self._draw(index)
         return self._noise[:, row]
+
+    def _row_with_room(self) -> int:
+        if self.row == self.fragment.num_rows:
+            self.fragment.make_room()
+            self._noise = np.concatenate([self._noise, np.zeros_like(self._noise)], axis=1)
+        return self.row
 
     def _draw(self, index: int) -> None:
         """Takes over the rows that a slot's stream has ready, from this row on."""
@@ -189,6 +192,15 @@ class ColumnRecording:
         fragment.is_recorded[:, row] = self.is_running
         fragment.write_observations(row + 1, step.observations)
         self.row = row + 1
+
+    def leave_out(self, observations: Array) -> None:
+        """Goes on to the next row after a step in which no agent played.
+
+        Args:
+            observations: what the sub-envs show now, [S, …].
+        """
+        self.row = self._row_with_room() + 1
+        self.fragment.write_observations(self.row, observations)
 
     def note_infos(self, step: VectorStep, *, apart: bool) -> None:
         """Records the infos of the step that was written last.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -260,6 +260,7 @@ class VectorPlayer(SingleAgentPlayer):
             and len(assignments) == len(self.slots)
             and not request.random_actions
             and not any(assignment.whole_episodes for assignment in assignments)
+            and all(has_outputs(slot.episode, self.actions.outputs) for slot in self.slots)
         )
 
     def _play_columns(self, request: SampleRequest) -> list[Any]:
@@ -277,7 +278,12 @@ class VectorPlayer(SingleAgentPlayer):
             for slot in carried:  # from here on, only the recording has their episodes
                 slot.episode = None
             while self._steps_to_go > 0:
-                self._step_columns(recording, samples, explore=explore, timestep=request.timestep)
+                if recording.num_running == 0:
+                    self._step_unplayed(recording)
+                else:
+                    self._step_columns(
+                        recording, samples, explore=explore, timestep=request.timestep
+                    )
             return self._hand_out_columns(recording, samples)
         except BaseException:
             with signals_deferred():
@@ -342,7 +348,7 @@ class VectorPlayer(SingleAgentPlayer):
         acted_at = time.perf_counter()
         step = whole.step_all(given)
         if self._must_check_step:
-            self._check_whole(step, 0 if rows is None else (*rows, 0)[0])
+            self._check_whole(step, 0 if rows is None else rows[0])
         recording.write(actions, outputs, step)
         if step.has_infos:
             recording.note_infos(step, apart=whole.resets_at_once)
@@ -362,8 +368,21 @@ class VectorPlayer(SingleAgentPlayer):
             if resets_at_once:
                 self._begin_in_columns(recording, index, now)
         if not resets_at_once and recording.num_running < len(self.slots):
-            for index in np.flatnonzero(whole.fresh & ~recording.is_running).tolist():
-                self._begin_in_columns(recording, index, now)
+            self._begin_fresh(recording, now)
+
+    def _step_unplayed(self, recording: ColumnRecording) -> None:
+        """A step in which no agent plays, such as the reset of all."""
+        begun_at = time.perf_counter()
+        self._step_whole([], [])
+        recording.leave_out(self._whole.observations)
+        self.tick()
+        now = time.perf_counter()
+        self._stepping_s += now - begun_at
+        self._begin_fresh(recording, now)
+
+    def _begin_fresh(self, recording: ColumnRecording, now_s: float) -> None:
+        for index in np.flatnonzero(self._whole.fresh & ~recording.is_running).tolist():
+            self._begin_in_columns(recording, index, now_s)
 
     def _begin_in_columns(self, recording: ColumnRecording, index: int, now_s: float) -> None:
         """Begins the next episode of a fresh sub-env, if the request goes on."""
@@ -630,10 +649,21 @@ def is_plain(episode: SingleAgentEpisode) -> bool:
     )
 
 
+def has_outputs(episode: SingleAgentEpisode | None, names: Collection[str]) -> bool:
+    """Whether all steps of a running chunk have these; `random_actions` leave steps without."""
+    if episode is None or (isinstance(episode, FragmentEpisode) and episode.fragment is not None):
+        return True
+    columns, count = episode.extra_model_outputs, episode.rewards.total
+    return count == 0 or all(name in columns and columns[name].total == count for name in names)
+
+
 def num_carried(episode: SingleAgentEpisode) -> int:
-    """Steps that a running chunk has already, look-back included."""
+    """Rows that go before a running chunk's next step: its steps, look-back included, or more.
+
+    What was cut together is taken over together, also if all of it is younger than the look-back.
+    """
     if isinstance(episode, FragmentEpisode) and episode.fragment is not None:
-        return episode.place.stop - episode.place.first
+        return episode.place.stop
     return episode.rewards.total
 
 

@@ -24,6 +24,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from checkpoints import encode
+from trainer.envs.env_checks import check_reset
 from trainer.envs.env_factory import EnvContext, VectorEnv
 from trainer.episodes import nested
 from trainer.errors import EnvContractError, EnvError
@@ -54,13 +55,19 @@ class VectorStep:
         Raises:
             EnvContractError: it is not what a vector env returns.
         """
-        name, count = type(env.native.unwrapped).__name__, env.num_envs
+        self._name = name = env.native_name
+        count = env.num_envs
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise EnvContractError(
                 f"step() of the vector env {name} returned {_described(answer)}; expected the "
                 "tuple (observations, rewards, terminations, truncations, infos)."
             )
         observations, rewards, terminateds, truncateds, self.infos = answer
+        if not isinstance(self.infos, Mapping):
+            raise EnvContractError(
+                f"step() of the vector env {name} returned the infos {self.infos!r:.200}; expected "
+                "a dict of arrays, one item per sub-env. Leave out a wrapper that makes lists."
+            )
         self.has_infos = bool(self.infos)
         self.observations = env.rows_of(observations)
         columns = [np.asarray(column) for column in (rewards, terminateds, truncateds)]
@@ -87,8 +94,22 @@ class VectorStep:
         return any(key not in _OF_ENDED for key in self.infos)
 
     def last_observation(self, index: int) -> Any:
-        """The observation with which the episode of a sub-env ended."""
-        return nested.copied(self.infos[_FINAL_OBS][index])
+        """The observation with which the episode of a sub-env ended.
+
+        Raises:
+            EnvContractError: the infos hold none.
+        """
+        given = self.infos.get(_FINAL_OBS)
+        last = None if given is None or isinstance(given, Mapping) else given[index]
+        if last is None:
+            raise EnvContractError(
+                f"step() of the vector env {self._name}, whose autoreset mode is SAME_STEP, ended "
+                f"the episode of sub-env {index} without its last observation: its infos hold "
+                f'{sorted(self.infos)}; expected infos["{_FINAL_OBS}"], an array of objects with '
+                'the observation at this index. Write it, or set metadata["autoreset_mode"] to '
+                "what the env does."
+            )
+        return nested.copied(last)
 
     def info(self, index: int, *, is_last: bool) -> dict[str, Any]:
         """The info of one sub-env; `is_last`: of the episode that ended in this step."""
@@ -207,7 +228,7 @@ class NativeVectorEnv(VectorEnv):
         self._mode = str(getattr(mode, "value", mode))
         if self._mode not in _MODES:
             raise EnvContractError(
-                f"The vector env {type(native.unwrapped).__name__} has "
+                f"The vector env {self.native_name} has "
                 f'metadata["autoreset_mode"]={mode!r}; expected one of gymnasium\'s AutoresetMode.'
             )
         self._fresh = np.ones(self.num_envs, np.bool_)
@@ -224,6 +245,11 @@ class NativeVectorEnv(VectorEnv):
         space.seed(0)
         self.no_action = space.sample()
 
+    @property
+    def native_name(self) -> str:
+        """The class of the user's vector env, for error texts."""
+        return type(self.native.unwrapped).__name__
+
     # ---- what the runner calls
 
     def is_fresh(self, index: int) -> bool:
@@ -233,8 +259,7 @@ class NativeVectorEnv(VectorEnv):
     def begin(self, index: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """The first observation and info of an episode that begins."""
         if self.must_reset:
-            answer = self.native.reset(seed=seed)
-            self._observations, self._infos = self.rows_of(answer[0]), answer[1]
+            self._show(self.native.reset(seed=seed))
             self._fresh[:], self._ended[:] = True, False
             self.must_reset, self._name = False, None
         return self._observations[index], info_of(self._infos, index)
@@ -280,8 +305,22 @@ class NativeVectorEnv(VectorEnv):
         return info_of(self._infos, index) if self._infos else {}
 
     def _reset_those(self, ended: Array) -> None:
-        observations, self._infos = self.native.reset(options={"reset_mask": ended.copy()})
-        self._observations = self.rows_of(observations)
+        self._show(self.native.reset(options={"reset_mask": ended.copy()}))
+
+    def _show(self, answer: Any) -> None:
+        """Takes over what `reset` returned.
+
+        Raises:
+            EnvContractError: it is not what a vector env returns.
+        """
+        check_reset(answer, name=self.native_name)
+        self._observations, self._infos = self.rows_of(answer[0]), answer[1]
+        if len(self._observations) != self.num_envs:
+            raise EnvContractError(
+                f"reset() of the vector env {self.native_name} returned "
+                f"{len(self._observations)} observations; expected {self.num_envs}, one per "
+                "sub-env."
+            )
 
     @property
     def resets_at_once(self) -> bool:

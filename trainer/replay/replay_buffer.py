@@ -370,6 +370,7 @@ class ReplayBuffer(Checkpointable):
             ReplayError: nothing is stored, or a number is outside its range.
         """
         rng = rng or np.random.default_rng()
+        _check_share("gamma", gamma)
         rows = self._checked_draw(num_items, rng)
         columns, template = self._ring.columns, self._templates[OBS]
         if n_step == 1:
@@ -676,6 +677,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _weights_of(self, rows: Array, beta: float | None) -> Array:
         exponent = self.beta if beta is None else beta
+        _check_share("beta", exponent)
         # (N·P)^-β divided by its largest value: N and the total cancel out.
         weights = (self._sums.leaves[rows] / self._minima.root()) ** -exponent
         return weights.astype(np.float32)
@@ -699,7 +701,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             )
         if rows.size == 0:
             return
-        if rows.min() < 0 or rows.max() >= len(self):
+        if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(self):
             raise ReplayError(
                 f"Rows from {rows.min()} to {rows.max()} were given, but steps are stored in rows "
                 f"0 to {len(self) - 1}. Give the rows of a sample from this buffer."
@@ -771,6 +773,11 @@ def _number(name: str, value: Any, *, maximum: float) -> float:
         limits = "of at least 0" if maximum == math.inf else f"in [0, {maximum:g}]"
         raise ReplayError(f"{name}={value!r}: expected a number {limits}.")
     return float(value)
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ReplayError(f"{name}={value!r}: expected a number in [0, 1].")
 
 
 # ---- making
