@@ -315,5 +315,5 @@ def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo: Any)
 
 
 def test_an_answer_that_cannot_travel_is_named(group: Any) -> None:
-    with pytest.raises(SerializationError, match="`value`, a SingleAgentEnvRunner"):
+    with pytest.raises(SerializationError, match=r"The answer\.value\._signals\..* cannot be sent"):
         group.foreach_env_runner(lambda runner: runner)
