@@ -895,6 +895,8 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant in MUTANTS
         if given.k in mutant.name
     }
+    if not chosen:
+        parser.error(f"no mutant has {given.k!r} in its name")
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         copy_of_project(Path(folder))

@@ -61,3 +61,12 @@ def test_only_tests_that_pass_without_a_mutant_notice_it(
     exit_code = main(["--", "tests/a.py"])
     assert expected in capsys.readouterr().out
     assert exit_code == (0 if "NOT" not in expected else 1)
+
+
+def test_a_name_that_no_mutant_has_is_refused_and_nothing_is_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mutants, "copy_of_project", lambda _: pytest.fail("it was copied"))
+    with pytest.raises(SystemExit, match="2"):
+        main(["-k", "no such mutant"])
+    assert "no mutant has 'no such mutant' in its name" in capsys.readouterr().err
