@@ -82,14 +82,12 @@ class _Part:
     relation: str = ""
 
 
-def find_culprit(
-    thing: object, name: str, *, cannot_pack: Callable[[object], Exception | None]
-) -> Culprit:
-    """The innermost part of `thing` that cannot be packed."""
+def find_culprit(thing: object, name: str, *, dumps: Callable[[Any], bytes]) -> Culprit:
+    """The innermost part of `thing` that `dumps` cannot pack."""
     trail = [_Part(thing, name)]
     seen = {id(thing)}
     while len(trail) < _MAX_STEPS:
-        part = _first_failing(trail[-1].value, seen, cannot_pack)
+        part = _first_failing(trail[-1].value, seen, dumps)
         if part is None:
             break
         seen.add(id(part.value))
@@ -97,11 +95,13 @@ def find_culprit(
     return _told(trail)
 
 
-def _first_failing(
-    thing: object, seen: set[int], cannot_pack: Callable[[object], Exception | None]
-) -> _Part | None:
+def _first_failing(thing: object, seen: set[int], dumps: Callable[[Any], bytes]) -> _Part | None:
     for part in _parts_of(thing):
-        if id(part.value) not in seen and cannot_pack(part.value) is not None:
+        if id(part.value) in seen:
+            continue
+        try:
+            dumps(part.value)
+        except Exception:  # noqa: BLE001  whatever it is, this is the part
             return part
     return None
 
@@ -348,7 +348,7 @@ def pack_object(
     try:
         return _dumps(thing, buffer_callback)
     except Exception as error:
-        culprit = find_culprit(thing, name, cannot_pack=_cannot_pack)
+        culprit = find_culprit(thing, name, dumps=_dumps)
         raise PackingError(
             f"{culprit.text}; it cannot travel to another process ({type(error).__name__}: "
             f"{error}). Make it where it is used: in the `__init__` of a callback class or env, "
@@ -418,12 +418,3 @@ def _dumps(thing: object, buffer_callback: BufferCallback | None = None) -> byte
         finally:
             pickler.forget()
         return file.getvalue()
-
-
-def _cannot_pack(thing: object) -> Exception | None:
-    """Why an object cannot be packed, or None if it can."""
-    try:
-        _dumps(thing)
-    except Exception as error:  # noqa: BLE001  the answer; pack_object raises
-        return error
-    return None

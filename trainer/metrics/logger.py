@@ -537,16 +537,13 @@ class MetricsLogger(Checkpointable):
             if default is not _NO_DEFAULT:
                 return default
             known = [text_of(known) for known in self._table.by_path]
-            standard = describe(text_of(path))
-            where = (
-                ""
-                if standard is None
-                else (
+            if describe(text_of(path)) is None:
+                hint = did_you_mean(text_of(path), known)
+            else:
+                hint = (
                     " It is a standard key of results, and no logger holds those: read it in what "
                     "`train()` returns, which `on_train_result` gets as `result`."
                 )
-            )
-            hint = where or did_you_mean(text_of(path), known)
             raise KeyError(f"Nothing was logged as {key!r}.{hint}")
         tree: dict[Any, Any] = {}
         for below, statistic in found.items():

@@ -97,20 +97,11 @@ def pack(value: object) -> bytes:
     except Exception as error:
         # Pickling runs user code (__reduce__, __getstate__), which may raise anything.
         answer, name = (value.value, "the answer") if isinstance(value, Reply) else (value, "it")
-        culprit = find_culprit(answer, name, cannot_pack=_why_not)
+        culprit = find_culprit(answer, name, dumps=cloudpickle.dumps)
         raise SerializationError(
             f"{culprit.text[0].upper()}{culprit.text[1:]}, which cannot be sent to another "
             f"process: {type(error).__name__}: {error}"
         ) from error
-
-
-def _why_not(value: object) -> Exception | None:
-    """Why a value cannot be pickled; None if it can."""
-    try:
-        cloudpickle.dumps(value)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-        return error
-    return None
 
 
 def pack_arguments(
