@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from checkpoints.errors import CheckpointCorruptError, CheckpointError, CheckpointUnreadableError
+from checkpoints.interrupts import signals_deferred
 
 if sys.platform != "win32":
     import fcntl
@@ -262,9 +263,9 @@ def unreadable(path: Path, error: OSError) -> CheckpointUnreadableError:
 
 _SMALL_BYTES: Final = 2**20
 """Below, starting a thread takes longer than hashing."""
-FEW: Final = 2
-"""Pieces that may wait to be hashed if each has memory of its own: what streaming costs."""
-ANY: Final = 0
+FEW: Final = 1
+"""Pieces that may wait to be hashed if each has memory of its own; two are no faster."""
+ANY: Final = None
 """No limit, for pieces whose memory is there anyway: no thread waits for another."""
 
 
@@ -276,14 +277,20 @@ class StreamedHash:
     must stay as it is until the block is left. Then `digest.hexdigest()`.
     """  # noqa: D205, D415 - the first lines announce the list
 
-    def __init__(self, *, max_waiting: int) -> None:
+    def __init__(self, *, max_waiting: int | None) -> None:
         """Nothing is added yet.
 
         Args:
             max_waiting: `FEW` or `ANY` pieces.
         """
         self._digest = hashlib.sha256()
-        self._pieces: queue.Queue[bytes | memoryview | None] = queue.Queue(max_waiting)
+        # No `Queue` with a limit: an interrupt may leave its lock taken, see `interrupts`.
+        self._pieces: queue.SimpleQueue[bytes | memoryview | None] = queue.SimpleQueue()
+        self._free_places: queue.SimpleQueue[None] | None = None
+        if max_waiting is not None:
+            self._free_places = queue.SimpleQueue()
+            for _ in range(max_waiting):
+                self._free_places.put(None)
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> StreamedHash:
@@ -296,6 +303,8 @@ class StreamedHash:
         if self._thread is None:
             self._digest.update(piece)
         else:
+            if self._free_places is not None:
+                self._free_places.get()
             self._pieces.put(piece)
 
     def hexdigest(self) -> str:
@@ -310,11 +319,14 @@ class StreamedHash:
     def _started_thread(self) -> threading.Thread | None:
         thread = threading.Thread(target=self._work, name="hashing", daemon=True)
         try:
-            thread.start()
+            with signals_deferred():
+                thread.start()
         except RuntimeError:
             return None  # there are too many, or the interpreter ends: it goes without
         return thread
 
     def _work(self) -> None:
         while (piece := self._pieces.get()) is not None:
+            if self._free_places is not None:
+                self._free_places.put(None)
             self._digest.update(piece)

@@ -22,6 +22,7 @@ from checkpoints.data_classes import dataclass
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
 from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, replacing
+from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from checkpoints.listing import PathLike, resolve_path, resolve_target
 from checkpoints.manifest import (
     CODE_FILE,
@@ -212,7 +213,7 @@ class _FileWriter:
         return dataclasses.replace(entry, state_version=version, arrays=arrays)
 
     def _write(
-        self, name: str, parts: Iterable[bytes | memoryview], *, max_waiting: int = ANY
+        self, name: str, parts: Iterable[bytes | memoryview], *, max_waiting: int | None = ANY
     ) -> FileEntry:
         num_bytes = 0
         with (
@@ -281,8 +282,7 @@ class BackgroundSave:
         # interrupt can divide.
         self._decided: Final[dict[str, str]] = {}
         self._has_started = False
-        self._end: Final = threading.Lock()
-        self._end.acquire()
+        self._end: Final = ArrivalFlag()
         self._thread: Final = threading.Thread(
             target=self._run, name=f"saves {self.path.name}", daemon=False
         )
@@ -300,8 +300,9 @@ class BackgroundSave:
         """
         atexit.register(self._tell_at_exit)
         try:
-            self._thread.start()
-            self._has_started = True
+            with signals_deferred():
+                self._thread.start()
+                self._has_started = True
         except BaseException as error:
             self._withdraw()
             if isinstance(error, RuntimeError):
@@ -316,8 +317,7 @@ class BackgroundSave:
         if not self._has_started:  # as far as we know; if the thread does run, this changes nothing
             self._withdraw()
         while not (self.is_over or self.is_void):
-            # Not Thread.join(), nor a condition: an interrupt may leave their locks taken.
-            self._end.acquire(timeout=_LOOK_AGAIN_S)
+            self._end.wait(_LOOK_AGAIN_S)
         if not self.is_void:
             self._thread.join()
 
@@ -343,7 +343,7 @@ class BackgroundSave:
             self._error = error
         finally:
             self.is_over = True
-            self._end.release()
+            self._end.put()
 
     def _write(self) -> None:
         encoded, self._encoded = self._encoded, None

@@ -1,4 +1,4 @@
-"""What every test gets: a check that it leaves nothing behind."""
+"""What every test gets: checks that it leaves nothing behind, and no lock to chance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.lock_guard import guarded_conditions, unguarded
 from tests.ray_cluster import cluster_for_tests, why_no_ray
 from trainer import actors
 from trainer.actors import handles as actor_start
@@ -117,6 +118,22 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     with cluster_for_tests() as cluster:
         yield cluster
+
+
+@pytest.fixture(autouse=True, scope="session")
+def conditions_are_guarded() -> Iterator[None]:
+    """See `enters_no_condition_unguarded`."""
+    with guarded_conditions():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def enters_no_condition_unguarded() -> Iterator[None]:
+    """Fails a test in which an interrupt could have left a lock taken that a thread waits for."""
+    yield
+    found = dict.fromkeys(unguarded)
+    unguarded.clear()
+    assert not found, f"Put signals off there (checkpoints.interrupts): {', '.join(found)}"
 
 
 @pytest.fixture(autouse=True)

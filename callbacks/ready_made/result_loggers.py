@@ -44,6 +44,7 @@ from callbacks.ready_made.result_files import (
 )
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
+from checkpoints.interrupts import ArrivalFlag, signals_deferred
 
 # ---- background writer
 #
@@ -55,6 +56,7 @@ from callbacks.views import AlgorithmView
 # never returns cannot keep the process from ending.
 
 _LOGGER = logging.getLogger(__name__)
+_LOOK_AGAIN_S: Final = 0.1
 
 EXIT_PATIENCE_S: Final = 5.0
 """How long the end of the process waits for what is not written yet, per writer."""
@@ -93,7 +95,8 @@ class BackgroundWriter:
         self._name = name
         self._max_waiting = max_waiting
         self._waiting: deque[Any] = deque()  # the item that is being written stays the first
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._written = ArrivalFlag()
         self._thread: threading.Thread | None = None
         self.is_behind = False
         self.num_lost = 0
@@ -106,7 +109,8 @@ class BackgroundWriter:
     def _begin_anew(self) -> None:
         """In a forked copy of the process: what waits is written by the original's thread."""
         self._waiting = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._written = ArrivalFlag()
         self._thread = None
         self.is_behind = False
 
@@ -134,12 +138,12 @@ class BackgroundWriter:
 
     def forget_newest(self) -> None:
         """What comes next is not the same as anything before."""
-        with self._changed:
+        with self._lock:
             self._newest_lost = None
 
     def _take(self, item: Any, *, has_limit: bool) -> object:
         """Takes an item, or gives the reason why not."""
-        with self._changed:
+        with signals_deferred(), self._lock:
             if has_limit and len(self._waiting) >= self._max_waiting:
                 return f"{self._max_waiting} results are waiting already"
             if self._thread is None:
@@ -156,14 +160,17 @@ class BackgroundWriter:
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything is written; False if that takes longer."""
-        with self._changed:
-            is_done = self._changed.wait_for(lambda: not self._waiting, timeout_s)
-            self.is_behind = not is_done
-        return is_done
+        until = time.monotonic() + timeout_s
+        self._written.clear()
+        while self._waiting and (left_s := until - time.monotonic()) > 0:
+            self._written.wait(min(left_s, _LOOK_AGAIN_S))  # what is told, another flush may take
+        with self._lock:
+            self.is_behind = bool(self._waiting)
+            return not self._waiting
 
     def lose(self, reason: object, item: Any) -> None:
         """Counts an item that cannot be written; the first one is logged with the reason."""
-        with self._changed:
+        with self._lock:
             if not self.has_lost(item):
                 self.num_lost += 1
                 self._newest_lost = self._what(item)
@@ -178,18 +185,17 @@ class BackgroundWriter:
             )
 
     def _note_written(self, item: Any) -> None:
-        with self._changed:
+        with self._lock:
             if self.has_lost(item):
                 self.num_lost -= 1
                 self._newest_lost = None
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._waiting:
                     self._thread = None
                     self.is_behind = False
-                    self._changed.notify_all()
                     return
                 item = self._waiting[0]
             try:
@@ -199,9 +205,10 @@ class BackgroundWriter:
             else:
                 self._note_written(item)
             del item
-            with self._changed:
+            with self._lock:
                 self._waiting.popleft()
-                self._changed.notify_all()
+            if not self._waiting:
+                self._written.put()
 
 
 # Global because a fork copies all of them; weak, so that it keeps none alive.

@@ -145,6 +145,7 @@ NEW_FILES_OF_WHAT_WAS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxy
             "trainer/runtime/private_folder.py",
         ),
         "taken out of a larger file of 0.1.0, or moved to another room": (
+            "checkpoints/interrupts.py",
             "checkpoints/sibling_packages.py",
             "trainer/config/section_methods.py",
             "trainer/importing.py",

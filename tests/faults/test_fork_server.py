@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from checkpoints import Checkpointable, CheckpointWriteError, encode
+from checkpoints.interrupts import signals_deferred
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
 from trainer.runtime import local_engine
@@ -131,7 +132,8 @@ def test_an_exit_code_is_not_lost_between_two_who_ask_for_it(
     process: Any = vars(make_context("forkserver", lambda _: None))["Process"](
         target=os._exit, args=(7,)
     )
-    process.start()
+    with signals_deferred():
+        process.start()
     was_asked = threading.Event()
 
     def read_late(descriptor: int) -> int:
@@ -279,5 +281,6 @@ def test_an_executor_whose_lock_is_held_does_not_keep_the_fork_server_from_being
     assert is_held.wait(20)
     monkeypatch.setattr(local_engine, "ForkServerWatch", Watch)
     executor: Any = SimpleNamespace(_executor_manager_thread=thread, shutdown=shutdown)
-    local_engine._shut_down(executor)
+    with signals_deferred():
+        local_engine._shut_down(executor)
     assert not thread.is_alive()

@@ -79,6 +79,7 @@ def undisturbed(kind: str) -> tuple[bytes, ...]:
 
 @pytest.fixture(autouse=True)
 def alarms_are_interrupts() -> Iterator[None]:
+    gc.collect()  # what other tests left: an interrupt of its finalizers would be told here
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGALRM, before)

@@ -9,8 +9,8 @@ from types import FrameType
 
 import pytest
 
-from trainer.runtime import signals as deferred_signals
-from trainer.runtime.signals import signals_deferred
+from checkpoints import interrupts as deferred_signals
+from checkpoints.interrupts import signals_deferred
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 

@@ -117,3 +117,19 @@ def test_a_handler_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixt
     pool.next_outcome()
     pool.stop()
     assert "Worker 1 was stopped, but closing it raised builtins.KeyError: 'close'" in caplog.text
+
+
+def test_only_a_pool_that_was_not_stopped_ends_its_workers_when_it_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def num_kills(*, stopped: bool) -> int:
+        pool = WorkerPool(["worker 1"], engine=FakeEngine())
+        if stopped:
+            pool.stop()
+        kills: list[None] = []
+        monkeypatch.setattr(pool[1], "kill", lambda: kills.append(None))
+        del pool
+        return len(kills)
+
+    assert num_kills(stopped=False) == 1
+    assert num_kills(stopped=True) == 0

@@ -23,10 +23,14 @@ def helpers() -> list[threading.Thread]:
 @pytest.mark.usefixtures("two_cores")
 def test_inside_of_the_block_both_run_at_once_and_the_thread_ends_with_it() -> None:
     meeting = threading.Barrier(2, timeout=10.0)
+
+    def wait() -> None:
+        meeting.wait()
+
     with SideBySide() as subject:
         assert not helpers(), "the thread starts before it is needed"
         for _ in range(3):
-            subject.run(meeting.wait, meeting.wait)  # one after the other would wait for ever
+            subject.run(wait, wait)  # one after the other would wait for ever
         assert len(helpers()) == 1
     assert not helpers()
 

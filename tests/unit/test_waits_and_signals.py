@@ -10,8 +10,8 @@ from queue import Empty
 
 import pytest
 
+from checkpoints.interrupts import ArrivalFlag
 from tests.alarms import alarm
-from trainer.runtime.local_engine import ArrivalFlag
 from trainer.tune.session import Session
 
 WAIT_S = 0.002
@@ -51,9 +51,9 @@ def test_a_trial_looks_whether_it_is_to_end() -> None:
 
     def wait() -> None:
         with suppress(Empty):
-            session.reported.get(timeout=WAIT_S)
+            session.take(WAIT_S)
 
-    assert longest_wait_s(wait, lambda: session.reported.put(None)) < RESCUE_S
+    assert longest_wait_s(wait, lambda: session.put(None)) < RESCUE_S
 
 
 def test_the_flag_remembers_once_what_was_told_in_between() -> None:

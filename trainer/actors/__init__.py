@@ -22,7 +22,6 @@ has classes and handles, and how actors are made and ended, `registry` where the
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -30,7 +29,7 @@ from typing import Any, Final
 from callbacks import PackingError
 from checkpoints.arguments import checked_arguments, integer
 from checkpoints.nearest_names import nearest
-from trainer.actors.connection import Answer, close_links
+from trainer.actors.connection import Answer, close_links, wait_for
 from trainer.actors.handles import (
     ActorClass,
     ActorHandle,
@@ -159,15 +158,8 @@ def wait(
             f"wait() was asked for num_returns={num_returns} of {len(wanted)} futures; give a "
             "number from 1 to the number of futures."
         )
-    deadline = None if timeout is None else time.monotonic() + timeout
-    open_ones = {future.arrival for future in wanted}
-    while open_ones and len(wanted) - len(open_ones) < num_returns:
-        done, open_ones = concurrent.futures.wait(
-            open_ones, _seconds_until(deadline), concurrent.futures.FIRST_COMPLETED
-        )
-        if not done:
-            break
-    ready = [future for future in wanted if future.arrival not in open_ones][:num_returns]
+    wait_for([future.arrival for future in wanted], timeout, at_least=num_returns)
+    ready = [future for future in wanted if future.arrival.outcome is not None][:num_returns]
     taken = set(map(id, ready))
     return ready, [future for future in wanted if id(future) not in taken]
 
@@ -202,7 +194,7 @@ def put(value: Any) -> Future:
     except PackingError as error:
         raise SerializationError(str(error)) from error
     future = Answer("put()")
-    future.arrival.set_result((VALUE, packed))
+    future.arrival.bring((VALUE, packed))
     return future
 
 

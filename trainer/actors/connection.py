@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
+import contextlib
 import itertools
 import logging
+import math
 import os
 import pickle
 import select
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, ClassVar, Final
 
@@ -20,6 +22,7 @@ import cloudpickle
 from callbacks import PackingError
 from checkpoints.arguments import argument_error
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
 from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere
 from trainer.errors import (
@@ -36,6 +39,57 @@ from trainer.runtime.messages import Failure, Lost
 # What a call to an actor will give: a value or an error, for those who ask, now or later.
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+
+class Arrival:
+    """What another thread brings, once; any number of threads may wait for it.
+
+    A `concurrent.futures.Future` without its lock, which an interrupt could leave taken (see
+    `checkpoints.interrupts`): each wait has a flag of its own.
+
+    Attributes:
+        outcome: a kind and a packed value, or why there is none; None until it is there.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is there yet."""
+        self.outcome: tuple[int, bytes] | ActorError | None = None
+        self._to_call: list[Callable[[], object]] = []
+
+    def bring(self, outcome: tuple[int, bytes] | ActorError) -> None:
+        """Tells everyone who waits."""
+        self.outcome = outcome  # first: who comes now calls itself
+        for function in tuple(self._to_call):
+            function()
+
+    def when_there(self, function: Callable[[], object]) -> None:
+        """Calls it, in whichever thread, at once if it is there already; it may be called twice."""
+        self._to_call.append(function)
+        if self.outcome is not None:
+            function()
+
+    def forget(self, function: Callable[[], object]) -> None:
+        """Calls it no more."""
+        with contextlib.suppress(ValueError):
+            self._to_call.remove(function)
+
+
+def wait_for(arrivals: Sequence[Arrival], timeout_s: float | None, *, at_least: int) -> bool:
+    """Waits until so many are there; None waits for ever. False if the time is up before."""
+    flag = ArrivalFlag()
+    until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        for arrival in arrivals:
+            arrival.when_there(flag.put)
+        while sum(arrival.outcome is not None for arrival in arrivals) < at_least:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            flag.wait(left_s)
+    finally:
+        for arrival in arrivals:
+            arrival.forget(flag.put)
+    return True
 
 
 class Answer:
@@ -57,19 +111,17 @@ class Answer:
         self.label = label
         self._told: set[str] = set() if told is None else told
         self._was_asked = False
-        self.arrival: concurrent.futures.Future[tuple[int, bytes] | ActorError] = (
-            concurrent.futures.Future()
-        )
+        self.arrival = Arrival()
         self._value: tuple[Any] | None = None
 
     def __repr__(self) -> str:
-        state = "there" if self.arrival.done() else "under way"
+        state = "under way" if self.arrival.outcome is None else "there"
         return f"<future of {self.label}, {state}>"
 
     def __del__(self) -> None:
         # No caller can ask any more: an error must not vanish. Once per method is enough.
         is_wanted = not self._was_asked and self.label not in self._told
-        if is_wanted and self.arrival.done() and self.packed is None:
+        if is_wanted and self.arrival.outcome is not None and self.packed is None:
             self._told.add(self.label)
             try:
                 self.value()
@@ -85,9 +137,7 @@ class Answer:
     @property
     def packed(self) -> bytes | None:
         """The value as bytes; None as long as it is not there, or if there is an error instead."""
-        if not self.arrival.done():
-            return None
-        arrived = self.arrival.result()
+        arrived = self.arrival.outcome
         return arrived[1] if isinstance(arrived, tuple) and arrived[0] == VALUE else None
 
     def value(self, timeout_s: float | None = None) -> Any:
@@ -104,13 +154,14 @@ class Answer:
         if self._value is not None:
             return self._value[0]
         self._was_asked = True
-        try:
-            arrived = self.arrival.result(timeout_s)
-        except concurrent.futures.TimeoutError as error:
+        if self.arrival.outcome is None:
+            wait_for([self.arrival], timeout_s, at_least=1)
+        arrived = self.arrival.outcome
+        if arrived is None:
             raise ActorTimeoutError(
                 f"{self.label} gave no answer within {timeout_s:g} s. The call goes on; `get` may "
                 "be asked again, and `actors.kill(handle)` ends the actor."
-            ) from error
+            )
         if isinstance(arrived, ActorError):
             raise type(arrived)(*arrived.args) from arrived.__cause__
         kind, data = arrived
@@ -211,26 +262,23 @@ class Room:
         self.patience_s: Final = patience_s
         self._was_told = False
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._num_waiting = 0
+        self._waiting: list[ArrivalFlag] = []
         self.num_calls = 0
         self.num_bytes = 0
 
     def enter(self, num_bytes: int) -> None:
         """Counts a call as under way, as soon as there is room for it."""
-        with self._lock:  # a condition's own `with` takes twice the time
-            if self._is_full(num_bytes):
-                self._wait()
-            self.num_calls += 1
-            self.num_bytes += num_bytes
+        if not self._counts(num_bytes, self._is_full):
+            self._wait(num_bytes)
 
     def leave(self, num_bytes: int) -> None:
         """Counts a call as done."""
         with self._lock:
             self.num_calls -= 1
             self.num_bytes -= num_bytes
-            if self._num_waiting and self._has_emptied():
-                self._changed.notify_all()
+            has_emptied = bool(self._waiting) and not self._is_half_full(0)
+        if has_emptied:
+            self._wake_all()
 
     def grow(self, num_bytes: int) -> None:
         """Counts bytes of a call that were not known when it entered."""
@@ -239,9 +287,8 @@ class Room:
 
     def open(self) -> None:
         """Lets every caller in, from now on."""
-        with self._lock:
-            self._is_open = True
-            self._changed.notify_all()
+        self._is_open = True
+        self._wake_all()
 
     def tell(self, reason: str) -> None:
         """Warns that a caller waits, once."""
@@ -259,13 +306,30 @@ class Room:
             self.num_bytes / 1e6,
         )
 
-    def _wait(self) -> None:
-        self._num_waiting += 1
+    def _wait(self, num_bytes: int) -> None:
+        flag = ArrivalFlag()
+        self._waiting.append(flag)  # before it looks again: nothing is missed
         try:
-            while not self._changed.wait_for(self._has_emptied, self.patience_s):
-                self.tell("much is under way")
+            until = time.monotonic() + self.patience_s
+            while not self._counts(num_bytes, self._is_half_full):
+                if time.monotonic() >= until:
+                    self.tell("much is under way")
+                flag.wait(self.patience_s)
         finally:
-            self._num_waiting -= 1
+            self._waiting.remove(flag)
+
+    def _counts(self, num_bytes: int, is_too_full: Callable[[int], bool]) -> bool:
+        """Lets a call in, unless that is too full."""
+        with self._lock:
+            if is_too_full(num_bytes):
+                return False
+            self.num_calls += 1
+            self.num_bytes += num_bytes
+        return True
+
+    def _wake_all(self) -> None:
+        for flag in tuple(self._waiting):
+            flag.put()
 
     def _is_full(self, num_bytes: int) -> bool:
         has_room = (
@@ -273,11 +337,12 @@ class Room:
         )
         return not (self._is_open or has_room or self.num_calls == 0)
 
-    def _has_emptied(self) -> bool:
+    def _is_half_full(self, _: int) -> bool:
         # Half, and not one: so that a caller and an actor do not wake each other for every call.
-        return self._is_open or (
+        is_half_empty = (
             self.num_calls <= self._most_calls // 2 and self.num_bytes <= self._most_bytes // 2
         )
+        return not (self._is_open or is_half_empty)
 
 
 # ---- actor link
@@ -306,7 +371,7 @@ class _Request:
         return len(self.packed_arguments) + sum(len(packed) for packed in there if packed)
 
     def is_ready(self) -> bool:
-        return all(answer.arrival.done() for _, answer in self.waits_for)
+        return all(answer.arrival.outcome is not None for _, answer in self.waits_for)
 
 
 class Link:
@@ -333,7 +398,8 @@ class Link:
         self._reader = threading.Thread(
             target=self._read, name=f"answers of {address.describe()}", daemon=True
         )
-        self._reader.start()
+        with signals_deferred():
+            self._reader.start()
 
     @property
     def has_ended(self) -> bool:
@@ -372,10 +438,10 @@ class Link:
             self._outbox.append(request)
         self._send_what_is_ready()
         for _, answer in waits_for:
-            answer.arrival.add_done_callback(self._send_what_is_ready)
+            answer.arrival.when_there(self._send_what_is_ready)
         return request.answer
 
-    def _send_what_is_ready(self, _: object = None) -> None:
+    def _send_what_is_ready(self) -> None:
         settled: list[tuple[_Request, tuple[int, bytes] | ActorError]] = []
         with self._lock:
             while self._outbox and (self._end is not None or self._outbox[0].is_ready()):
@@ -383,14 +449,15 @@ class Link:
                 failed = [answer for _, answer in request.waits_for if answer.packed is None]
                 if self._end is not None:
                     settled.append((request, self._end))
-                elif failed:  # the call cannot be made: its argument is an error
-                    settled.append((request, failed[0].arrival.result()))
+                elif failed and failed[0].arrival.outcome is not None:
+                    # The call cannot be made: its argument is an error.
+                    settled.append((request, failed[0].arrival.outcome))
                 else:
                     self._send(request)
         # Outside the lock: others may be waiting for these, with locks of their own.
         for request, arrival in settled:
             self._room.leave(request.counted_bytes)
-            request.answer.arrival.set_result(arrival)
+            request.answer.arrival.bring(arrival)
 
     def _send(self, request: _Request) -> None:
         values = [(position, answer.packed) for position, answer in request.waits_for]
@@ -418,7 +485,7 @@ class Link:
                 number, kind = HEADER.unpack_from(message)
                 answer, num_bytes = self._under_way.pop(number)
                 self._room.leave(num_bytes)
-                answer.arrival.set_result((kind, message[HEADER.size :]))
+                answer.arrival.bring((kind, message[HEADER.size :]))
                 del answer  # or it would last until the next one comes
         except (OSError, EOFError):
             pass
@@ -431,7 +498,7 @@ class Link:
         _forget(self, self._address.socket_path)
         self._room.open()
         for answer, _ in left:
-            answer.arrival.set_result(end)
+            answer.arrival.bring(end)
         self._send_what_is_ready()  # to those who were not sent yet, the same
 
     def close(self) -> None:

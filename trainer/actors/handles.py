@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -24,8 +23,9 @@ from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
 from checkpoints.arguments import checked_methods
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import did_you_mean, nearest
-from trainer.actors.connection import Answer, describe_end, link_to
+from trainer.actors.connection import Answer, describe_end, link_to, wait_for
 from trainer.actors.process import ActorBootstrap, run
 from trainer.actors.registry import (
     ActorAddress,
@@ -52,7 +52,6 @@ from trainer.runtime.process_start import (
     preload,
     starting,
 )
-from trainer.runtime.signals import signals_deferred
 from trainer.runtime.worker import refuse_while_unpacking
 
 # ---- start
@@ -261,7 +260,8 @@ def _watch(address: ActorAddress, wait: Callable[[], int | None]) -> None:
     _Process.watches[actor_id] = registry.watch(actor_id)
     thread = threading.Thread(target=watch, name=f"watch of {address.describe()}", daemon=True)
     _Process.watchers[actor_id] = thread
-    thread.start()
+    with signals_deferred():
+        thread.start()
 
 
 def kill_actor(address: ActorAddress) -> None:
@@ -741,8 +741,8 @@ def _gone_among(found: Mapping[tuple[str, str], ActorAddress]) -> list[ActorAddr
 
 
 def _all_values(answers: Sequence[Answer]) -> list[Any]:
-    _, late = concurrent.futures.wait([answer.arrival for answer in answers], _PATIENCE_S)
-    if late:
-        labels = [answer.label for answer in answers if answer.arrival in late]
+    arrivals = [answer.arrival for answer in answers]
+    if not wait_for(arrivals, _PATIENCE_S, at_least=len(arrivals)):
+        labels = [answer.label for answer in answers if answer.arrival.outcome is None]
         _LOGGER.warning("Still waiting for %s, after %g s.", ", ".join(labels), _PATIENCE_S)
     return [answer.value() for answer in answers]

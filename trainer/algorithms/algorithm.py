@@ -41,6 +41,7 @@ from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
 from checkpoints.code import check_switch
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
+from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
@@ -128,7 +129,6 @@ from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.machine_facts import installed_version
-from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State

@@ -19,6 +19,7 @@ from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.algorithms.run_modules import RunModules
 from trainer.config import AlgorithmConfig
@@ -53,7 +54,6 @@ from trainer.modules.module_table import (
     spec_record,
 )
 from trainer.runner_group import EnvRunnerGroup
-from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
 from trainer.types import ModuleId, State

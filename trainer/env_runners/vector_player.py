@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints.interrupts import signals_deferred
 from trainer.env_runners.column_recording import ColumnRecording, UnseenEpisode, fill
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
@@ -42,7 +43,6 @@ from trainer.episodes.fragment import Fragment, FragmentEpisode, Place, own_memo
 from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
-from trainer.runtime.signals import signals_deferred
 from trainer.seeding import Role, evaluation_index, training_index
 
 _LOGGER = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.errors import ConfigError, EngineError
 from trainer.ray_engine import cluster
 from trainer.ray_engine.place_host import (
@@ -51,7 +52,7 @@ from trainer.runtime.engine import (
     TakeOver,
     nothing,
 )
-from trainer.runtime.local_engine import ArrivalFlag, LocalEngine
+from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.machine_facts import MachineFacts, cpu_kinds, facts_of_this_machine
 from trainer.runtime.messages import (
     Failed,
@@ -64,7 +65,6 @@ from trainer.runtime.messages import (
     published,
 )
 from trainer.runtime.process_start import ImportPath
-from trainer.runtime.signals import signals_deferred
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -139,6 +139,7 @@ class RayPlace:
         self._is_running = False
         self._is_placed = False
         self._pending: Future[bytes] | None = None
+        self._answered: Future[bytes] | None = None
         self._closing: Future[None] | None = None
         self._call = 0
         self._is_start = False
@@ -162,7 +163,8 @@ class RayPlace:
     @property
     def has_answer(self) -> bool:
         """Whether `take` will not wait."""
-        return self._pending is not None and self._pending.done()
+        # Not `done()`: its lock, left locked by an interrupt, would stop Ray's thread.
+        return self._pending is not None and self._answered is self._pending
 
     @property
     def identity(self) -> PlaceIdentity | None:
@@ -248,7 +250,11 @@ class RayPlace:
     def _await(self, answer: Any, limit: StallLimit) -> None:
         self._watch.begin(0, limit)
         self._pending = answer.future()
-        self._pending.add_done_callback(lambda _: self._arrivals.put())
+        self._pending.add_done_callback(self._note_answer)
+
+    def _note_answer(self, future: Future[bytes]) -> None:
+        self._answered = future
+        self._arrivals.put()
 
     def take(self) -> Outcome:
         """Waits for the pending answer; returns how the call ended."""
@@ -311,23 +317,27 @@ class RayPlace:
 
     def _look(self) -> None:
         """Asks for a heartbeat now and then while a call is under way; it comes by itself."""
-        poll, now_s = self._poll, self._engine.now_s()
-        if poll is not None and poll.done():
-            self._poll = None
-            if poll.exception() is None:  # else the call's own answer tells
-                self._is_placed = True
-                heartbeat: Heartbeat = pickle.loads(poll.result())  # noqa: S301 - our own actor
-                if (
-                    heartbeat.call == self._call
-                    and heartbeat.num_heartbeats >= self._last_heartbeats()
-                ):
-                    self._hear(heartbeat)
+        now_s = self._engine.now_s()
+        if self._poll is not None:
+            with signals_deferred():
+                self._take_poll(self._poll)
         if self.host is None or not self.owes_answer or self._poll is not None:
             return
         if now_s - self._polled_at_s >= self._poll_every_s():
             with signals_deferred():
                 self._polled_at_s = now_s
                 self._poll = self.host.asked_meanwhile("poll", self.number).future()
+
+    def _take_poll(self, poll: Future[bytes]) -> None:
+        if not poll.done():
+            return
+        self._poll = None
+        if poll.exception() is None:  # else the call's own answer tells
+            self._is_placed = True
+            heartbeat: Heartbeat = pickle.loads(poll.result())  # noqa: S301 - our own actor
+            is_newer = heartbeat.num_heartbeats >= self._last_heartbeats()
+            if heartbeat.call == self._call and is_newer:
+                self._hear(heartbeat)
 
     def _poll_every_s(self) -> float:
         """Each heartbeat costs what a request costs, so they are few unless the limit is short."""
@@ -755,8 +765,10 @@ class RayEngine:
 
     def wait_for(self, future: Future[Any], *, timeout_s: float) -> None:
         """Waits for an answer that may not come; it says nothing."""
-        with contextlib.suppress(Exception):
-            future.result(timeout=timeout_s)
+        arrived = ArrivalFlag()
+        with signals_deferred():
+            future.add_done_callback(lambda _: arrived.put())
+        arrived.wait(timeout_s)
 
     def find_published(self, packed: object) -> _InStore | None:
         """The published value with just these bytes; None if they are none."""

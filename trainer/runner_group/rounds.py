@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import signals_deferred
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     DOING,
@@ -48,7 +49,6 @@ from trainer.runtime.engine import UNLIMITED, StallLimit, own_heartbeat
 from trainer.runtime.messages import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import describe_shadows
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
-from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.runtime.worker import NO_DEBUGGER_HERE
 from trainer.runtime.worker_pool import WorkerPool

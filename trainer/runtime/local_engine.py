@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, TimeoutError  # noqa: A004 - 3.10's
 from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
@@ -32,6 +32,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.errors import RunnerError
 from trainer.runtime import worker as worker_main
 from trainer.runtime.engine import (
@@ -71,7 +72,6 @@ from trainer.runtime.process_start import (
     preload,
     starting,
 )
-from trainer.runtime.signals import signals_deferred
 
 # ---- oom kills
 
@@ -135,6 +135,7 @@ class LocalPlace(WatchedPlace):
         self._inherit = inherit
         self._arrivals = arrivals
         self._pending: Future[bytes] | None = None
+        self._answered: Future[bytes] | None = None
         self._start_method = start_method
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess | None = None
@@ -250,6 +251,7 @@ class LocalPlace(WatchedPlace):
 
     def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
         """Is told at once when a call ends, in whichever thread."""
+        self._answered = future
         error = None if future.cancelled() else future.exception()
         if pid is not None and isinstance(error, BrokenProcessPool):
             end_group(pid, is_leader_known=not isinstance(error, _DiedIdleError))
@@ -258,7 +260,8 @@ class LocalPlace(WatchedPlace):
     @property
     def has_answer(self) -> bool:
         """Whether `take` will not wait."""
-        return self._pending is not None and self._pending.done()
+        # Not `done()`: its lock, left locked by an interrupt, would stop the executor's thread.
+        return self._pending is not None and self._answered is self._pending
 
     def take(self) -> Outcome:
         """Waits for the pending answer; returns how the call ended.
@@ -357,18 +360,19 @@ class LocalPlace(WatchedPlace):
         with signals_deferred():
             closing.add_done_callback(lambda _: closed.put())
         closed.wait(grace_s)
-        if not closing.done():
+        try:
+            with signals_deferred():
+                packed = closing.result(timeout=0)
+            outcome = outcome_of(packed)
+            if isinstance(outcome, Failed):
+                warn_of_close(self.name, outcome.failure)
+        except TimeoutError:
             _LOGGER.warning(
                 "%s did not close within %.1f s: close() of its envs or an atexit handler takes "
                 "longer. It was ended without.",
                 self.name,
                 grace_s,
             )
-            return
-        try:
-            outcome = outcome_of(closing.result())
-            if isinstance(outcome, Failed):
-                warn_of_close(self.name, outcome.failure)
         except BrokenProcessPool:
             pass  # it is gone already
         except Exception as error:  # noqa: BLE001 - whatever it is, the process is ended next
@@ -541,34 +545,6 @@ if hasattr(os, "register_at_fork"):
 
 
 # ---- local engine
-
-
-class ArrivalFlag:
-    """How processes of this machine tell that a call has ended; see `Arrivals`.
-
-    A lock that is free once something was told, since signals do a wait for it no harm.
-    `concurrent.futures.wait` holds locks that an interrupt would leave locked. And
-    `queue.SimpleQueue.get(timeout=…)` waits for ever if a signal's handler is at work when the time
-    is up (CPython up to 3.12: what is left of the time is negative then).
-    """
-
-    def __init__(self) -> None:
-        self._nothing_told = threading.Lock()
-        self._nothing_told.acquire()
-
-    def put(self) -> None:
-        """Tells that a call has ended."""
-        with contextlib.suppress(RuntimeError):  # it was told already
-            self._nothing_told.release()
-
-    def clear(self) -> None:
-        """Forgets what was told so far."""
-        self._nothing_told.acquire(blocking=False)
-
-    def wait(self, timeout_s: float) -> None:
-        """Waits until something is told, or so many seconds."""
-        is_endless = timeout_s >= threading.TIMEOUT_MAX
-        self._nothing_told.acquire(timeout=-1 if is_endless else max(0.0, timeout_s))
 
 
 class LocalEngine:

@@ -1,98 +1,16 @@
-"""Signals of the operating system: put off to a good moment, and what they ask of a run."""
+"""What signals of the operating system ask of a run, and which ones workers leave to it."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
-# ---- signals
-#
-# Ctrl-C at a moment of our choosing: signals wait while a worker is started, asked or ended. A
-# Python signal handler may raise anywhere in the main thread, also in the middle of
-# multiprocessing and concurrent.futures, whose locks and processes would then be left half way.
-# Such a process could not be ended any more, and such a lock would never be released.
-
-_Handler = Callable[[int, "FrameType | None"], object]
-
-_NUMBERS: Final = tuple(
-    int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-)
-_PATIENCE_S: Final = 1.0
-
 FOR_MAIN_PROCESS: Final = frozenset({signal.SIGINT, signal.SIGHUP})
 """What a terminal sends to all its processes, and workers leave to the main process."""
-
-# What `signal` is made from: without its conversion of numbers to enums, five times as fast.
-_SIGNAL: Final[Any] = sys.modules.get("_signal", signal)
-_get_handler: Final[Callable[[int], Any]] = _SIGNAL.getsignal
-_set_handler: Final[Callable[[int, _Handler], object]] = _SIGNAL.signal
-
-
-class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred():`
-    """Lets handlers of SIGINT, SIGTERM, SIGHUP, SIGALRM run when the block is left, not inside it.
-
-        with signals_deferred():
-            …                    # short, and never waits for a worker without limit
-
-    Only handlers that are Python functions can raise, so only they are put off; each is called as
-    often as its signal came. A signal that comes again after a second is delivered at once: a block
-    that hangs can be ended. Blocks may be nested; the outermost counts. In other threads than the
-    main one, where handlers never run, the block does nothing. It costs about 4 µs.
-    """
-
-    __slots__ = ("_handlers", "_is_active", "_noted", "_noted_at")
-
-    def __init__(self) -> None:
-        self._handlers: dict[int, _Handler] = {}
-        self._noted: list[tuple[int, FrameType | None]] = []
-        self._noted_at: dict[int, float] = {}
-        self._is_active = False
-
-    def __enter__(self) -> None:
-        if threading.get_ident() != threading.main_thread().ident:
-            return
-        for number in _NUMBERS:
-            handler = _get_handler(number)
-            # One that was itself interrupted while it was left passes signals on; it may go.
-            while isinstance(handler, signals_deferred) and not handler._is_active:
-                handler = handler._handlers[number]
-            if callable(handler) and not isinstance(handler, signals_deferred):
-                self._handlers[number] = handler
-                _set_handler(number, self)
-        # Not before all are in place: until then an interrupt leaves nothing behind that swallows.
-        self._is_active = True
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Takes a signal: the handler that Python calls inside the block."""
-        now = time.monotonic()
-        if self._is_active and now - self._noted_at.setdefault(number, now) < _PATIENCE_S:
-            self._noted.append((number, frame))
-        else:
-            self._handlers[number](number, frame)
-
-    def __exit__(self, *_: object) -> None:
-        self._is_active = False
-        try:
-            for number, handler in self._handlers.items():
-                if _get_handler(number) is self:  # else another one was set inside the block
-                    _set_handler(number, handler)
-        finally:
-            self._deliver()
-
-    def _deliver(self) -> None:
-        if not self._noted:
-            return
-        number, frame = self._noted.pop(0)
-        try:
-            self._handlers[number](number, frame)
-        finally:
-            self._deliver()
 
 
 # ---- graceful shutdown

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from trainer.runtime.signals import signals_deferred
+from checkpoints.interrupts import signals_deferred
 
 # ---- side by side
 #

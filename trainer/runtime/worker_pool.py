@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
+from checkpoints.interrupts import signals_deferred
 from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, beat, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
-from trainer.runtime.signals import signals_deferred
 from trainer.runtime.worker import refuse_while_unpacking
 
 _LONGEST_POLL_S = 0.5
@@ -180,7 +180,7 @@ class WorkerPool:
         return busy
 
     def stop(self, *, grace_s: float = 2.0) -> None:
-        """Lets idle handlers close, ends busy ones at once; idempotent, leaves no worker.
+        """Lets idle handlers close, ends busy ones at once, for good; idempotent.
 
         An interrupt ends all at once.
         """
@@ -193,6 +193,8 @@ class WorkerPool:
         except BaseException:
             self.kill()
             raise
+        # Python drops an interrupt that arrives while a finalizer is called: no call for nothing.
+        self._finalizer.detach()
 
     def kill(self) -> None:
         """Ends all workers at once."""

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import signals_deferred
 from trainer.runtime.engine import (
     UNLIMITED,
     Arrivals,
@@ -50,7 +51,6 @@ from trainer.runtime.messages import (
     published,
     warn_of_close,
 )
-from trainer.runtime.signals import signals_deferred
 from trainer.runtime.threads import single_threaded_blas
 from trainer.runtime.worker import HandlerHost
 from trainer.seeding import GlobalGenerators

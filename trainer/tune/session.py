@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
-from queue import Queue, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from callbacks.ready_made.result_files import jsonable
 from checkpoints.arguments import plain_scalar
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import ArrivalFlag
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.runtime.engine import beat
@@ -135,7 +136,7 @@ class Session:
     Attributes:
         context: of the trial.
         checkpoint: to go on from; None at the beginning.
-        reported: rows, the end or an error, from the function.
+        reported: rows, the end or an error, from the function; for `put` and `take`.
         wanted: an item per row that is wanted; False stops the function.
         told: keys of values that were left out of rows, each told once.
         on_resumable: called in the function's thread after a row that came with a checkpoint.
@@ -143,11 +144,26 @@ class Session:
 
     context: TuneContext
     checkpoint: Checkpoint | None
-    # Not a SimpleQueue: `get(timeout=…)` is to end in time, signals or not (see `ArrivalFlag`).
-    reported: Queue[Any] = field(default_factory=Queue)
+    reported: SimpleQueue[Any] = field(default_factory=SimpleQueue)
     wanted: SimpleQueue[bool] = field(default_factory=SimpleQueue)
     told: set[str] = field(default_factory=set)
     on_resumable: Callable[[], None] = lambda: None
+    _arrival: ArrivalFlag = field(default_factory=ArrivalFlag)
+
+    def put(self, item: Any) -> None:
+        """Hands something to the trial's process."""
+        self.reported.put(item)
+        self._arrival.put()
+
+    def take(self, timeout_s: float) -> Any:
+        """The next of what was handed over; may wait for less long than it was told.
+
+        Raises:
+            queue.Empty: nothing came.
+        """
+        if self.reported.empty():
+            self._arrival.wait(timeout_s)
+        return self.reported.get_nowait()
 
     def report(self, row: dict[str, Any], checkpoint: Path | None) -> None:
         """Hands a row over and waits until the next one is wanted.
@@ -155,7 +171,7 @@ class Session:
         Raises:
             TrialStopped: no further one is.
         """
-        self.reported.put(ReportedRow(row, checkpoint))
+        self.put(ReportedRow(row, checkpoint))
         self.wait()
         if checkpoint is not None:
             self.on_resumable()

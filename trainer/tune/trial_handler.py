@@ -30,6 +30,7 @@ import numpy as np
 from callbacks.packing import unpack_object
 from checkpoints.arguments import plain_scalar
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import signals_deferred
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
 from trainer.runtime.worker import CallSignals
@@ -365,11 +366,12 @@ class _FunctionRun:
     def next_row(self) -> ReportedRow | _Over | None:
         """A row, or the end; None if the tuner does not want it any more."""
         if self._thread.ident is None:
-            self._thread.start()
+            with signals_deferred():
+                self._thread.start()
         self._session.wanted.put(True)
         while not self._handler.must_end():
             with contextlib.suppress(Empty):
-                found = self._session.reported.get(timeout=_LOOK_EVERY_S)
+                found = self._session.take(_LOOK_EVERY_S)
                 if self._error is not None:
                     raise self._error
                 return found if isinstance(found, ReportedRow) else _Over()
@@ -407,7 +409,7 @@ class _FunctionRun:
         except BaseException as error:  # noqa: BLE001 - raised by `next_row` in the other thread
             self._error = error
         finally:
-            self._session.reported.put(None)
+            self._session.put(None)
 
 
 def _report_all(returned: Any, session: Session) -> None:
