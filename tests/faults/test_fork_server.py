@@ -21,11 +21,13 @@ from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
 from trainer.runtime import local_engine
 from trainer.runtime import process_start as fork_server
+from trainer.runtime.messages import pack
 from trainer.runtime.process_start import (
     START_METHOD_VARIABLE,
     choose_start_method,
     make_context,
 )
+from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
 
@@ -103,6 +105,55 @@ def test_only_this_user_reaches_the_fork_server(monkeypatch: pytest.MonkeyPatch)
         folder = Path(SERVER._forkserver_address).parent
         assert folder.stat().st_mode & 0o777 == 0o700
         assert folder.stat().st_uid == os.geteuid()
+
+
+class Imported:
+    """What a worker has at its beginning, of modules that nothing here imports."""
+
+    def __init__(self, signals: Any) -> None:
+        self.found = "colorsys" in sys.modules
+
+    def report(self) -> bool:
+        return self.found
+
+    def failure_context(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def has_preloaded(*modules: str) -> bool:
+    pool = WorkerPool(["worker"], preload_modules=modules)
+    try:
+        pool[1].start(pack(Imported))
+        answer: Any = pool.next_outcome()[1]
+        return bool(answer.value)
+    finally:
+        pool.stop()
+
+
+@pytest.mark.parametrize("has_worker", [False, True])
+def test_a_server_without_workers_makes_room_for_one_that_has_a_slow_import(
+    has_worker: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "_SLOW_IMPORTS", frozenset({"colorsys"}))
+    assert not has_preloaded()
+    pid = SERVER._forkserver_pid
+    if has_worker:
+        with config().build_algo() as algo:
+            assert not has_preloaded("colorsys")
+            assert SERVER._forkserver_pid == pid
+            algo.train()
+        return
+    assert has_preloaded("colorsys")
+    assert not is_process_alive(pid)
+    pid = SERVER._forkserver_pid
+    assert has_preloaded()
+    assert has_preloaded("colorsys"), "it is not started anew for what it has"
+    assert SERVER._forkserver_pid == pid
+    fork_server.preload((), "forkserver")
+    SERVER._stop()  # the servers of other tests are not to have it
 
 
 def kill_fork_server() -> None:

@@ -22,9 +22,10 @@ from multiprocessing import forkserver, process, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from checkpoints.data_classes import dataclass
+from checkpoints.interrupts import signals_deferred
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS
 
@@ -437,14 +438,44 @@ def _keep_forkserver_private() -> None:
         setattr(util, _ABSTRACT_SOCKETS, False)
 
 
+_SLOW_IMPORTS: Final = frozenset({"torch"})
+"""Modules for which another fork server pays: seconds, in each worker that imports them itself."""
+
+
+class _Server:
+    """What the fork server was told to import; global because a process has one."""
+
+    pid: ClassVar[int | None] = None
+    modules: ClassVar[frozenset[str]] = frozenset()
+    modules_of_next: ClassVar[frozenset[str]] = frozenset()
+
+
+def _note_server() -> None:
+    """Called when one may have been started."""
+    pid = fork_server_pid()
+    if pid != _Server.pid:
+        _Server.pid, _Server.modules = pid, _Server.modules_of_next
+
+
 def preload(modules: Sequence[str], start_method: str) -> None:
     """Tells the fork server which modules to import once, for all workers to come.
 
-    No effect with spawn.
+    One that runs already and has no process to look after is ended if it lacks one that takes
+    seconds to import; the next worker starts another. No effect with spawn.
     """
-    if start_method == "forkserver":
-        names = list(modules) if may_preload() else []
+    if start_method != "forkserver":
+        return
+    names = list(modules) if may_preload() else []
+    with signals_deferred(), _LOCK:
         multiprocessing.get_context("forkserver").set_forkserver_preload(names)
+        _Server.modules_of_next = frozenset(names)
+        lacks_one = not _SLOW_IMPORTS.intersection(names) <= _Server.modules
+        is_known = _Server.pid is not None and _Server.pid == fork_server_pid()
+        # There is no public way. Without it, each worker imports by itself.
+        end = getattr(getattr(forkserver, "_forkserver", None), "_stop", None)
+        if lacks_one and is_known and end is not None and not multiprocessing.active_children():
+            with ForkServerWatch():
+                end()
 
 
 @contextlib.contextmanager
@@ -506,6 +537,7 @@ class _QuietProcess:
             except ChildProcessError:  # the user's os.wait() was told of the fork server's end
                 forget_fork_server()
                 self._process.start()
+            _note_server()
             _collect_one_at_a_time(self._process)
         _STARTED.add(self._process)
         self._on_start(self._process)
