@@ -102,7 +102,7 @@ class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred(
 
 
 class ArrivalFlag:
-    """How processes of this machine tell that a call has ended; see `Arrivals`.
+    """How one thread tells another that something has come.
 
     A lock that is free once something was told, since signals do a wait for it no harm.
     `concurrent.futures.wait` holds locks that an interrupt would leave locked. And
@@ -115,7 +115,7 @@ class ArrivalFlag:
         self._nothing_told.acquire()
 
     def put(self) -> None:
-        """Tells that a call has ended."""
+        """Tells it; from any thread."""
         with contextlib.suppress(RuntimeError):  # it was told already
             self._nothing_told.release()
 
@@ -124,6 +124,6 @@ class ArrivalFlag:
         self._nothing_told.acquire(blocking=False)
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until something is told, or so many seconds."""
+        """Waits until something is told, or so many seconds; one wait takes what was told."""
         is_endless = timeout_s >= threading.TIMEOUT_MAX
         self._nothing_told.acquire(timeout=-1 if is_endless else max(0.0, timeout_s))
