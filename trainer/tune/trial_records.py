@@ -386,8 +386,11 @@ class TrialRecords:
     # ---- processes
 
     def is_ready(self, start: StartTrial) -> bool:
-        """Whether the checkpoint that it begins with is committed."""
-        return start.start_from is None or self.has_state(start.start_from)
+        """Whether the checkpoint that it begins with is not still to be saved.
+
+        It may be gone: a copy that is repaired has later states of its own (`origin`).
+        """
+        return start.start_from not in self._controller.unfinished_saves
 
     def origin(self, start: StartTrial, *, at_most: int) -> Origin:
         """Where a process begins: the newest state of at most so many rows, since the last exploit.
