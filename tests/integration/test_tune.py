@@ -38,6 +38,13 @@ def losses(grid: tune.ResultGrid) -> list[list[Any]]:
 # ---- reports
 
 
+@pytest.mark.parametrize("value", ["a minute", None, 60])
+def test_a_trainable_may_report_any_time_of_its_own(tmp_path: Path, value: Any) -> None:
+    result = run(lambda config: {"time_total_s": value}, tmp_path)[0]
+    assert (result.status, result.error) == ("TERMINATED", None)
+    assert [row["time_total_s"] for row in result.rows()] == [value]
+
+
 def by_report(config: Any) -> None:
     tune.report({"loss": 1.0})
     tune.report(loss=2.0)

@@ -34,7 +34,7 @@ from trainer.tune.journal_entries import (
     ReportEntry,
 )
 from trainer.tune.lanes import Origin
-from trainer.tune.rows import score_at
+from trainer.tune.rows import number_at, score_at
 from trainer.tune.session import TuneContext
 from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import (
@@ -274,7 +274,8 @@ class TrialRecords:
             return
         record.files.append_row(row)
         record.num_written = row_number
-        record.time_total_s = float(row.get("time_total_s") or 0.0)
+        seconds = number_at(row, "time_total_s")  # the user's own entry, perhaps
+        record.time_total_s = 0.0 if math.isnan(seconds) else seconds
 
     def check_made_again(self, number: int, row_number: int, row: Mapping[str, Any]) -> bool:
         """Compares a row with what counts; tells a difference once per trial.
