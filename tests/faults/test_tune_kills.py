@@ -191,7 +191,8 @@ def test_a_function_killed_at_some_writes_ends_with_the_same_experiment(tmp_path
         check_kill(tmp_path, walk_function, "fifo", number, expected)
 
 
-def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [50, 80])
+def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path, number: int) -> None:
     def make(name: str) -> tune.Tuner:
         scheduler = tune.PopulationBasedTraining(
             perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 10)}, synch=False
@@ -200,7 +201,7 @@ def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path) -
         return tuner(tmp_path / name, scheduler=scheduler, checkpoint_config=keeping)
 
     expected = outcome(make("undisturbed").fit())
-    assert killed_run(functools.partial(make, "killed"), 50, is_before=False)
+    assert killed_run(functools.partial(make, "killed"), number, is_before=False)
     clones = {
         entry["trial"]: f"trials/{entry['donor']:05d}/checkpoints/{entry['donor_row']:06d}"
         for entry in entries_of(tmp_path / "killed")
