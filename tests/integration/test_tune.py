@@ -560,6 +560,21 @@ def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:
     assert best.data() == {"step": 1}
 
 
+def test_the_checkpoint_at_the_end_is_kept_by_score_as_well(tmp_path: Path) -> None:
+    saving = tune.CheckpointConfig(
+        checkpoint_frequency=2,
+        checkpoint_at_end=True,
+        num_to_keep=1,
+        checkpoint_score_attribute="loss",
+        checkpoint_score_order="min",
+    )
+    (result,) = run(
+        Growing, tmp_path, space={"rate": 1.0}, checkpoint_config=saving,
+        stop={"training_iteration": 3},
+    )  # fmt: skip
+    assert [saved.row_number for saved in result.saved] == [3]
+
+
 def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:
     run(counting, tmp_path, name="x", stop={"loss": 2})
     bomb = b"cos\nsystem\n(S'touch " + str(tmp_path / "boom").encode() + b"'\ntR."

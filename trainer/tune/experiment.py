@@ -517,8 +517,8 @@ class Experiment:
         lane = lanes.of_trial(number)
         if lane is not None:
             lane.count(row_number)
+        self.records.note_score(number, row_number, action.row)
         if action.save:
-            self.records.note_score(number, row_number, action.row)
             self._save_state(number, row_number, lanes)
         else:
             record.files.forget_pending(row_number)

@@ -332,7 +332,7 @@ class TrialRecords:
         record.saved = sorted([*others, saved], key=lambda entry: entry.row_number)
 
     def note_score(self, number: int, row_number: int, row: Mapping[str, Any]) -> None:
-        """Keeps what decides whether the checkpoint of a row stays."""
+        """Keeps what decides whether the checkpoint of a row stays, if one is saved."""
         saving = self._saving
         if saving.checkpoint_score_attribute is not None:
             score = score_at(row, saving.checkpoint_score_attribute, saving.checkpoint_score_order)
@@ -365,14 +365,12 @@ class TrialRecords:
         return (-math.inf if math.isnan(score) else score), saved.row_number
 
     def read_scores(self) -> None:
-        """Learns the scores of checkpoints from the rows, after a restore."""
+        """Learns the scores of all rows, after a restore."""
         if self._saving.checkpoint_score_attribute is None:
             return
         for number, record in self._records.items():
-            rows = {saved.row_number for saved in record.saved}
             for index, row in enumerate(record.files.rows(), 1):
-                if index in rows:
-                    self.note_score(number, index, row)
+                self.note_score(number, index, row)
 
     def sweep(self) -> None:
         """Removes what the journal does not know, after a restore."""
