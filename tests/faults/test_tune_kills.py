@@ -87,7 +87,7 @@ def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: An
             seed=0,
             in_process=more.get("in_process", True),
             max_concurrent_trials=more.get("num_lanes", 3),
-            scheduler=SCHEDULERS[kind](),
+            scheduler=more["scheduler"] if "scheduler" in more else SCHEDULERS[kind](),
         ),
         run_config=tune.RunConfig(
             storage_path=folder.parent,
@@ -95,6 +95,7 @@ def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: An
             verbose=0,
             recovery_interval_s=more.get("recovery_interval_s", 0.0),
             stop={"training_iteration": more.get("stop_at", 8)},
+            checkpoint_config=more.get("checkpoint_config"),
         ),
     )
 
@@ -188,6 +189,26 @@ def test_a_function_killed_at_some_writes_ends_with_the_same_experiment(tmp_path
     expected = outcome(tuner(tmp_path / "undisturbed", walk_function).fit())
     for number in random.Random(SEED).sample(range(2, 40), 1):
         check_kill(tmp_path, walk_function, "fifo", number, expected)
+
+
+@pytest.mark.parametrize("number", [50, 80])
+def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path, number: int) -> None:
+    def make(name: str) -> tune.Tuner:
+        scheduler = tune.PopulationBasedTraining(
+            perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 10)}, synch=False
+        )
+        keeping = tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=1)
+        return tuner(tmp_path / name, scheduler=scheduler, checkpoint_config=keeping)
+
+    expected = outcome(make("undisturbed").fit())
+    assert killed_run(functools.partial(make, "killed"), number, is_before=False)
+    clones = {
+        entry["trial"]: f"trials/{entry['donor']:05d}/checkpoints/{entry['donor_row']:06d}"
+        for entry in entries_of(tmp_path / "killed")
+        if entry.get("action") == "clone"
+    }
+    assert not all((tmp_path / "killed" / source).is_dir() for source in clones.values())
+    assert outcome(make("killed").fit()) == expected
 
 
 def run_with_kills(monkeypatch: pytest.MonkeyPatch, tuner: tune.Tuner, seed: int) -> Any:

@@ -174,7 +174,7 @@ def test_names_are_given_once() -> None:
     other = Counter.options(name="counter", namespace="other").remote(2)
     assert actors.get(actors.get_actor("counter", "other").get.remote()) == 2
     assert other != first
-    with pytest.raises(ValueError, match="did you mean 'counter'"):
+    with pytest.raises(ValueError, match=r"did you mean 'counter'\? Make it first"):
         actors.get_actor("countr")
     actors.kill(first)
     with pytest.raises(ValueError, match="'counter'; did you mean 'counter' in namespace 'other'"):

@@ -38,6 +38,13 @@ def losses(grid: tune.ResultGrid) -> list[list[Any]]:
 # ---- reports
 
 
+@pytest.mark.parametrize("value", ["a minute", None, 60])
+def test_a_trainable_may_report_any_time_of_its_own(tmp_path: Path, value: Any) -> None:
+    result = run(lambda config: {"time_total_s": value}, tmp_path)[0]
+    assert (result.status, result.error) == ("TERMINATED", None)
+    assert [row["time_total_s"] for row in result.rows()] == [value]
+
+
 def by_report(config: Any) -> None:
     tune.report({"loss": 1.0})
     tune.report(loss=2.0)
@@ -551,6 +558,21 @@ def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:
     best = result.get_best_checkpoint("score", "max")
     assert best is not None
     assert best.data() == {"step": 1}
+
+
+def test_the_checkpoint_at_the_end_is_kept_by_score_as_well(tmp_path: Path) -> None:
+    saving = tune.CheckpointConfig(
+        checkpoint_frequency=2,
+        checkpoint_at_end=True,
+        num_to_keep=1,
+        checkpoint_score_attribute="loss",
+        checkpoint_score_order="min",
+    )
+    (result,) = run(
+        Growing, tmp_path, space={"rate": 1.0}, checkpoint_config=saving,
+        stop={"training_iteration": 3},
+    )  # fmt: skip
+    assert [saved.row_number for saved in result.saved] == [3]
 
 
 def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:

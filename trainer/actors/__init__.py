@@ -212,7 +212,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     address = find_actor(name, namespace)
     if address is None:
         raise ActorNameError(
-            f"There is no living actor {name!r}{_looked_in(namespace)}; {_near(name)}. Make it "
+            f"There is no living actor {name!r}{_looked_in(namespace)}; {_near(name)} Make it "
             f"first, in the main process: `handle = MyClass.options(name={name!r}).remote()`."
         )
     return ActorHandle(address)
@@ -233,7 +233,7 @@ def _near(name: str) -> str:
         if other == near:
             return f"did you mean {described}?"
     described_all = ", ".join(described for _, described in living)
-    return f"living are {described_all}" if living else "no named actor is alive"
+    return f"living are {described_all}." if living else "no named actor is alive."
 
 
 def kill(handle: ActorHandle, *, no_restart: bool = True) -> None:

@@ -296,9 +296,16 @@ class Experiment:
                 self._end_in_order(lanes)
             lanes.pump()
             if self.controller.is_done and all(lane.is_free for lane in lanes.lanes):
+                self._let_go_of_sources()
                 return reason
             self._wait(lanes)
             self._tell_progress()
+
+    def _let_go_of_sources(self) -> None:
+        """Removes what was kept for copies that have saved their own states since then."""
+        for trial in self.controller.trials:
+            if self.records.saved_of(trial.number):
+                self.records.remove_unneeded(trial.number)
 
     def _set_run_ahead(self, lanes: Lanes) -> None:
         number = self._tune_config.max_run_ahead
@@ -510,8 +517,8 @@ class Experiment:
         lane = lanes.of_trial(number)
         if lane is not None:
             lane.count(row_number)
+        self.records.note_score(number, row_number, action.row)
         if action.save:
-            self.records.note_score(number, row_number, action.row)
             self._save_state(number, row_number, lanes)
         else:
             record.files.forget_pending(row_number)

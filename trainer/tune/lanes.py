@@ -117,7 +117,7 @@ class Bootstraps(Protocol):
     """What a lane must know to start a process; the experiment answers."""
 
     def is_ready(self, start: StartTrial) -> bool:
-        """Whether the checkpoint that it begins with is committed."""
+        """Whether the checkpoint that it begins with is not still to be saved."""
 
     def origin(self, start: StartTrial, *, at_most: int) -> Origin:
         """Where it begins: the newest state of at most so many rows."""

@@ -34,7 +34,7 @@ from trainer.tune.journal_entries import (
     ReportEntry,
 )
 from trainer.tune.lanes import Origin
-from trainer.tune.rows import score_at
+from trainer.tune.rows import number_at, score_at
 from trainer.tune.session import TuneContext
 from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import (
@@ -274,7 +274,8 @@ class TrialRecords:
             return
         record.files.append_row(row)
         record.num_written = row_number
-        record.time_total_s = float(row.get("time_total_s") or 0.0)
+        seconds = number_at(row, "time_total_s")  # the user's own entry, perhaps
+        record.time_total_s = 0.0 if math.isnan(seconds) else seconds
 
     def check_made_again(self, number: int, row_number: int, row: Mapping[str, Any]) -> bool:
         """Compares a row with what counts; tells a difference once per trial.
@@ -331,7 +332,7 @@ class TrialRecords:
         record.saved = sorted([*others, saved], key=lambda entry: entry.row_number)
 
     def note_score(self, number: int, row_number: int, row: Mapping[str, Any]) -> None:
-        """Keeps what decides whether the checkpoint of a row stays."""
+        """Keeps what decides whether the checkpoint of a row stays, if one is saved."""
         saving = self._saving
         if saving.checkpoint_score_attribute is not None:
             score = score_at(row, saving.checkpoint_score_attribute, saving.checkpoint_score_order)
@@ -364,14 +365,12 @@ class TrialRecords:
         return (-math.inf if math.isnan(score) else score), saved.row_number
 
     def read_scores(self) -> None:
-        """Learns the scores of checkpoints from the rows, after a restore."""
+        """Learns the scores of all rows, after a restore."""
         if self._saving.checkpoint_score_attribute is None:
             return
         for number, record in self._records.items():
-            rows = {saved.row_number for saved in record.saved}
             for index, row in enumerate(record.files.rows(), 1):
-                if index in rows:
-                    self.note_score(number, index, row)
+                self.note_score(number, index, row)
 
     def sweep(self) -> None:
         """Removes what the journal does not know, after a restore."""
@@ -386,8 +385,11 @@ class TrialRecords:
     # ---- processes
 
     def is_ready(self, start: StartTrial) -> bool:
-        """Whether the checkpoint that it begins with is committed."""
-        return start.start_from is None or self.has_state(start.start_from)
+        """Whether the checkpoint that it begins with is not still to be saved.
+
+        It may be gone: a copy that is repaired has later states of its own (`origin`).
+        """
+        return start.start_from not in self._controller.unfinished_saves
 
     def origin(self, start: StartTrial, *, at_most: int) -> Origin:
         """Where a process begins: the newest state of at most so many rows, since the last exploit.
