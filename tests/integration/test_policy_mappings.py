@@ -128,6 +128,8 @@ class EvenForA:
         lambda agent_id: "even" if agent_id == "a" else "odd",
         lambda agent_id, episode: "even" if agent_id == "a" else "odd",
         lambda agent_id, episode, worker, **kwargs: "even" if agent_id == "a" else "odd",
+        lambda aid, eps, **kw: ("odd", "even")[eps.number == 0 and "worker" in kw and aid == "a"],
+        lambda aid, *args, **kwargs: "even" if aid == "a" and "episode" in kwargs else "odd",
         lambda agent_id, episode, rng: "even" if agent_id == "a" or rng.random() > 1 else "odd",
         lambda episode, **kwargs: {"a": "even", 3: "odd", "late": "odd"},
         {"type": EvenForA, "others": "odd"},
@@ -163,7 +165,7 @@ def _raises(agent_id: Any, episode: Any) -> str:
         ({"type": EvenForA}, "EvenForA, …} raised TypeError"),
         ({"type": object}, "expected what can be called"),
         (lambda: "odd", r"cannot be called as f\(agent_id"),
-        (lambda agent_id, epsiode: "odd", "'epsiode'.*did you mean 'episode'"),
+        (lambda agent_id, episode, wroker: "odd", "'wroker'.*did you mean 'worker'"),
         (lambda agent_id, rng, other: "odd", "'other'"),
     ],
 )

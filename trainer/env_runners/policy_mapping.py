@@ -33,7 +33,7 @@ from trainer.types import AgentId, ModuleId
 _LOGGER = logging.getLogger(__name__)
 
 _GIVEN: Final = ("episode", "worker", "env_runner", "rng")
-"""What a function is given by name, besides the agent."""
+"""What a function is given by name, besides the agent; the episode in second place by any name."""
 
 _NUM_PROBES: Final = 16
 """Episodes that a function is asked about before any is played."""
@@ -90,7 +90,7 @@ class PolicyMapping:
         self._given: Any = dict.fromkeys(agents, self.module_ids[0]) if given is None else given
         self._given = _made(self._given)
         self._names: frozenset[str] | None = None
-        self._is_joint = False
+        self._is_joint = self._takes_episode_second = False
         self._newest: tuple[Any, dict[AgentId, ModuleId]] = (None, {})
         self._probes: list[dict[AgentId, ModuleId]] = []
         if isinstance(self._given, Mapping):
@@ -102,7 +102,9 @@ class PolicyMapping:
                     f"{{agent: module id}} of {listed(self.agents)}, or f(agent_id, episode, **_)."
                 )
             self._names, self._is_joint = _named_parameters(self._given)
-            _refuse_parameters(self._given, self._names, is_joint=self._is_joint)
+            self._takes_episode_second = not self._is_joint and _takes_second(self._given)
+            agent = () if self._is_joint else ("agent_id",)
+            _refuse_parameters(self._given, self._names, self._by_place(*agent, "episode"))
             _refuse_hash(self._given)
             self._probe()
 
@@ -224,13 +226,16 @@ class PolicyMapping:
         position = (role, episode.number or 0, *(agent_position(agent[0]) if agent else ()))
         rng = position_rng(root_seed, Role.MAPPING, *position)
         given = {"episode": episode, "rng": rng, "worker": None, "env_runner": None}
+        by_place = self._by_place(*agent, episode)
+        if len(by_place) == 2:
+            del given["episode"]
         named: dict[str, Any] = {name: value for name, value in given.items() if name in names}
         try:
             with GlobalGenerators():
                 of_python, of_numpy = rng.integers(2**32, size=2)
                 random.seed(int(of_python))
                 np.random.seed(int(of_numpy))  # noqa: NPY002 - the global one
-                return self._given(*agent, **named)
+                return self._given(*by_place, **named)
         except Exception as error:
             whom = f"agent {agent[0]!r}" if agent else "all agents"
             raise _MappingRaisedError(
@@ -238,6 +243,10 @@ class PolicyMapping:
                 f"episode {episode.number}. It is called after the reset of an episode, with the "
                 "agent's id and the episode. Correct it."
             ) from error
+
+    def _by_place(self, *agent_and_episode: Any) -> tuple[Any, ...]:
+        """What the function is given without a name."""
+        return agent_and_episode if self._takes_episode_second else agent_and_episode[:-1]
 
     def _checked(self, agent: AgentId, module_id: Any) -> ModuleId:
         if module_id in self.module_ids:
@@ -293,23 +302,36 @@ def _named_parameters(function: Any) -> tuple[frozenset[str], bool]:
     return known & names, is_joint
 
 
-def _refuse_parameters(function: Any, names: frozenset[str], *, is_joint: bool) -> None:
+def _takes_second(function: Any) -> bool:
+    """Whether it takes the episode by place, under a name of its own, as in `f(aid, eps, **kw)`."""
+    try:
+        first_two = list(inspect.signature(function).parameters.values())[:2]
+    except (TypeError, ValueError):  # of C code
+        return False
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len(first_two) == 2 and all(
+        one.kind in by_place and one.default is one.empty and one.name not in _GIVEN
+        for one in first_two
+    )
+
+
+def _refuse_parameters(function: Any, names: frozenset[str], by_place: tuple[Any, ...]) -> None:
     """A function that cannot be called with what it is given is no function of an agent."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of C code
         return
     try:
-        signature.bind(*(() if is_joint else ("agent_id",)), **dict.fromkeys(names))
+        signature.bind(*by_place, **dict.fromkeys(names.difference(by_place[1:])))
     except TypeError as error:
         name = getattr(function, "__qualname__", type(function).__qualname__)
-        unknown = [one for one in signature.parameters if one not in (*_GIVEN, "agent_id")]
+        unknown = [one for one in [*signature.parameters][len(by_place) :] if one not in _GIVEN]
         near = did_you_mean(unknown[0], _GIVEN, IN_BRACKETS) if unknown else ""
         raise ConfigError(
             f"policy_mapping_fn is {name}{signature}, which cannot be called as "
-            f"f(agent_id, episode=…): {error}{near}. The agent's id comes first; the rest is given "
-            f"by name, as far as it is named: {', '.join(_GIVEN)}. Write "
-            "f(agent_id, episode, **kwargs)."
+            f"f(agent_id, episode): {error}{near}. The agent's id comes first, the episode second "
+            f"or by name; the rest is given by name, as far as it is named: "
+            f"{', '.join(_GIVEN[1:])}. Write f(agent_id, episode, **kwargs)."
         ) from error
 
 
