@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoints.listing import DirectoryLock
 from tests import league
 from tests.moments import IS_POSSIBLE, interrupted, moments
 from tests.small_runs import known
@@ -19,6 +21,7 @@ from trainer.actors.connection import Link
 from trainer.algorithms.module_changes import ModuleChanges
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.runtime import threads
+from trainer.runtime.run_lock import RunLock
 from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
 
 pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="reads the instructions of Python 3.11")
@@ -101,6 +104,28 @@ def test_a_change_of_modules_is_made_or_not() -> None:
             algo.set_state(before)
             assert interrupted(add, moment)
             assert known(algo) == states["new" in algo.module_specs], moment
+
+
+# ---- locks of directories
+
+TAKING_A_RUN = (RunLock.__enter__, RunLock._take, RunLock._locked_file, RunLock._remove_made)
+LOCKS = [(RunLock, TAKING_A_RUN), (DirectoryLock, (DirectoryLock.__init__,))]
+
+
+@pytest.mark.parametrize(("lock", "functions"), LOCKS)
+def test_a_directory_is_free_again_at_once(lock: Any, functions: Any, tmp_path: Path) -> None:
+    """Also for the process itself, which goes on."""
+
+    def hold() -> None:
+        with lock(tmp_path):
+            pass
+
+    found = moments(hold, within(*functions))
+    assert len(found) > 3
+    for moment in found:
+        assert interrupted(hold, moment)
+        hold()
+        assert list(tmp_path.iterdir()) == [], moment
 
 
 # ---- calls of actors
