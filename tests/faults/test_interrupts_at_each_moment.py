@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoints import write_checkpoint
+from checkpoints.directory import Replacement
 from checkpoints.listing import DirectoryLock
 from tests import league
+from tests.faults.test_checkpoint_crashes import Recording
 from tests.moments import IS_POSSIBLE, interrupted, moments
 from tests.small_runs import known
 from trainer import actors
@@ -126,6 +129,19 @@ def test_a_directory_is_free_again_at_once(lock: Any, functions: Any, tmp_path: 
         assert interrupted(hold, moment)
         hold()
         assert list(tmp_path.iterdir()) == [], moment
+
+
+def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path) -> None:
+    def save() -> None:
+        content: dict[str, Any] = {"components": {"a": 1}, "metadata": {}}
+        write_checkpoint(tmp_path / "c", file_system=Recording(), **content)
+
+    found = moments(save, within(Replacement.__enter__, Replacement._make_new))
+    assert len(found) > 3
+    for moment in found:
+        assert interrupted(save, moment)
+        save()
+        assert [entry.name for entry in tmp_path.iterdir()] == ["c"], moment
 
 
 # ---- calls of actors
