@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from checkpoints import write_checkpoint
+from checkpoints import decode, encode, write_checkpoint
+from checkpoints.codec import ExtEntry
 from checkpoints.directory import Replacement
 from checkpoints.listing import DirectoryLock
 from tests import league
@@ -142,6 +143,19 @@ def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path)
         assert interrupted(save, moment)
         save()
         assert [entry.name for entry in tmp_path.iterdir()] == ["c"], moment
+
+
+def test_reading_is_interrupted_and_finds_no_damage() -> None:
+    """Else a whole checkpoint would be passed over, or set aside."""
+    data = encode({"array": np.arange(3)})
+
+    def read() -> None:
+        decode(data)
+
+    found = moments(read, within(ExtEntry.__init__))
+    assert found
+    for moment in found:
+        assert interrupted(read, moment)
 
 
 # ---- calls of actors
