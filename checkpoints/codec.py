@@ -51,6 +51,7 @@ from checkpoints.array_format import (
 from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, StateError
 from checkpoints.file_system import ANY, CHANGED, FEW, StreamedHash, opened_regular_file, refused
+from checkpoints.interrupts import signals_deferred
 from checkpoints.manifest import FileEntry
 
 # ---- wire
@@ -213,7 +214,8 @@ def parse_message(message: bytes) -> Any:
     """
     _check_sizes(message)
     try:
-        return ormsgpack.unpackb(message, ext_hook=ExtEntry)
+        with signals_deferred():  # what is raised within `ExtEntry` would be a ValueError
+            return ormsgpack.unpackb(message, ext_hook=ExtEntry)
     except ValueError as error:
         raise corrupt(f"the tree is not msgpack ({error})") from error
 

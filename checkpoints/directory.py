@@ -53,6 +53,7 @@ from checkpoints.errors import (
     CheckpointWriteError,
 )
 from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
+from checkpoints.interrupts import signals_deferred
 from checkpoints.listing import (
     MAX_MANIFEST_BYTES,
     DirectoryLock,
@@ -99,7 +100,12 @@ class Replacement:
     def __enter__(self) -> Replacement:
         _check_target(self._target)
         make_directories(self._target.parent, self._files)
-        self._make_new()
+        try:
+            with signals_deferred():
+                self._make_new()
+        except (KeyboardInterrupt, SystemExit):  # it has waited until all was there
+            self.__exit__()
+            raise
         return self
 
     def install(self) -> None:

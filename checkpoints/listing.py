@@ -42,6 +42,7 @@ from checkpoints.file_system import (
     regular_file_size,
     unlock_file,
 )
+from checkpoints.interrupts import signals_deferred
 from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
 
 # ---- directory lock
@@ -77,13 +78,13 @@ class DirectoryLock:
         self._pid = os.getpid()
         if sys.platform == "win32":
             return
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            lock_file(self._descriptor, also_no_locks=_NO_LOCKS_ON_DIRECTORIES)
-            self.is_real = True
-        except NoLocksError:
-            pass
-        except OSError:
+            with signals_deferred():
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                with contextlib.suppress(NoLocksError):
+                    lock_file(self._descriptor, also_no_locks=_NO_LOCKS_ON_DIRECTORIES)
+                    self.is_real = True
+        except BaseException:  # an interrupt has waited; nobody else would let go
             self.release()
             raise
 
@@ -104,16 +105,17 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Let go of it; a second time does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor < 0:
-            return
-        try:
-            if self.is_real and self._pid == os.getpid():
-                # A process that was forked meanwhile has the descriptor, too: it would hold on, or,
-                # at its own end, let go of what is not its own.
-                unlock_file(descriptor)
-        finally:
-            os.close(descriptor)
+        with signals_deferred():
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor < 0:
+                return
+            try:
+                if self.is_real and self._pid == os.getpid():
+                    # A process that was forked meanwhile has the descriptor, too: it would hold on,
+                    # or, at its own end, let go of what is not its own.
+                    unlock_file(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 # ---- leftovers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 
 import gymnasium as gym
@@ -31,9 +32,9 @@ class Blas:
 def blas(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blas]:
     blas = Blas()
     monkeypatch.setattr(threads, "_thread_functions", lambda: (blas.get, blas.set))
-    assert SingleThreadedBlas._users == []
+    assert SingleThreadedBlas._users == {}
     yield blas
-    assert SingleThreadedBlas._users == []
+    assert SingleThreadedBlas._users == {}
 
 
 def test_the_number_is_put_back_also_after_an_error(blas: Blas) -> None:
@@ -89,7 +90,9 @@ def test_networks_draw_their_weights_with_one_thread(blas: Blas) -> None:
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork here")
 def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(blas: Blas) -> None:
     """The hooks of a fork, called one after the other: other tests may have left threads."""
-    SingleThreadedBlas._users.append(-1)  # a thread that computes meanwhile
+    SingleThreadedBlas._users[-1] = weakref.ref(
+        single_threaded_blas()
+    )  # a thread that computes meanwhile
     SingleThreadedBlas._before, blas.number = 4, 1
     with single_threaded_blas():
         SingleThreadedBlas._lock.acquire()
@@ -97,8 +100,8 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(blas: 
         assert blas.number == 1
     assert blas.number == 4
 
-    SingleThreadedBlas._users.append(-1)
-    blas.number = 1
+    SingleThreadedBlas._users[-1] = weakref.ref(single_threaded_blas())
+    SingleThreadedBlas._before, blas.number = 4, 1
     SingleThreadedBlas._lock.acquire()
     SingleThreadedBlas.forget_other_threads()
     assert blas.number == 4

@@ -404,7 +404,7 @@ class Link:
     @property
     def has_ended(self) -> bool:
         """Whether no more calls can be made through it."""
-        return self._end is not None
+        return self._was_closed or self._end is not None
 
     def call(
         self, method: str, arguments: Sequence[object], keywords: Mapping[str, object]

@@ -439,14 +439,15 @@ class ModuleChanges:
                 )
                 algorithm.make_parts_by_module()
                 begin()
+            with signals_deferred():
+                self._has_changed = True
+                algorithm.env_runner_group.set_table(changed.table)
+                algorithm.send_modules()
+                put_back = self.noting()  # an interrupt that has waited finds all of it done
         except BaseException:
             with signals_deferred():
                 put_back()
             raise
-        with signals_deferred():
-            self._has_changed = True
-            algorithm.env_runner_group.set_table(changed.table)
-            algorithm.send_modules()
 
     def noting(self) -> Undo:
         """What puts the modules back to those of now; where runners stand is put back apart."""

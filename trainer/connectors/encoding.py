@@ -367,9 +367,10 @@ class ObservationEncoder:
 
     def _reserve(self, count: int) -> None:
         """Makes the memory for that many rows."""
-        self._count = count
+        self._count = -1  # an interrupt may come before all of it is there
         self._numbers: FloatArray = np.zeros(count * self.size, np.float32)
         self._rows: FloatArray = self._numbers.reshape(count, self.size)
+        self._count = count
 
     def _write(
         self, observations: Any, rows: FloatArray, values_at: Callable[[Any, tuple[Any, ...]], Any]

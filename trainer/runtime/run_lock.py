@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from checkpoints.file_system import NoLocksError, lock_file
+from checkpoints.interrupts import signals_deferred
 from trainer.errors import ConfigError
 
 LOCK_FILE: Final = "run.lock"
@@ -67,11 +68,8 @@ class RunLock:
             FileExistsError: the directory is not new, and must be.
         """
         try:
-            self._made = [path for path in (self._path, *self._path.parents) if not path.exists()]
-            self._make_directory()
-            self._descriptor = self._locked_file()
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            with signals_deferred():
+                self._take()
         except OSError as error:
             if self._must_be_new and self._path.is_dir():
                 raise
@@ -80,16 +78,28 @@ class RunLock:
                 f"{self._path} cannot be used as the directory of a run: {error}. Results and "
                 f"checkpoints go there. Give {self._elsewhere}, or make room or permissions for it."
             ) from error
+        except BaseException:  # an interrupt has waited; nobody else would let go
+            if self._descriptor >= 0:
+                self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
+        with signals_deferred():
+            if os.getpid() != self._pid:  # a forked copy leaves: the run goes on in the original
+                os.close(self._descriptor)
+                return
+            # Removed while still locked: a process that opened it meanwhile notices and retries.
+            self._file.unlink(missing_ok=True)
             os.close(self._descriptor)
-            return
-        # Removed while still locked: a process that opened it meanwhile notices and retries.
-        self._file.unlink(missing_ok=True)
-        os.close(self._descriptor)
-        self._remove_made()
+            self._remove_made()
+
+    def _take(self) -> None:
+        self._made = [path for path in (self._path, *self._path.parents) if not path.exists()]
+        self._make_directory()
+        self._descriptor = self._locked_file()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def _make_directory(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

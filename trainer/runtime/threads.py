@@ -9,6 +9,7 @@ import gc
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import ClassVar, NamedTuple
@@ -159,19 +160,21 @@ def _thread_functions() -> tuple[Callable[[], int], Callable[[int], object]] | N
     return None
 
 
+def blas_threads() -> int | None:
+    """The number of BLAS threads of this process; None where it is not known."""
+    functions = _thread_functions()
+    return None if functions is None else functions[0]()
+
+
 def set_blas_threads(number: int) -> int | None:
     """Sets the number of BLAS threads of this process.
 
     Returns:
         the number before; None where it is not known.
     """
-    functions = _thread_functions()
-    if functions is None:
-        return None
-    getter, setter = functions
-    before = getter()
-    if before != number:
-        setter(number)
+    before, functions = blas_threads(), _thread_functions()
+    if functions is not None and before != number:
+        functions[1](number)
     return before
 
 
@@ -179,38 +182,48 @@ class SingleThreadedBlas:
     """The block of `single_threaded_blas`; as a generator it would cost twice as much.
 
     The number belongs to the process: threads may be in such blocks at the same time, one inside
-    the other or overlapping. The first that comes sets it, the last that goes puts it back.
+    the other or overlapping. The first that comes sets it, the last that goes puts it back; after
+    an interrupt in just that moment, the next one.
     """
 
     _lock = threading.RLock()  # a signal handler may compute, too
-    _users: ClassVar[list[int]] = []
-    """The threads in such a block, as often as they are."""
+    _users: ClassVar[dict[int, weakref.ref[SingleThreadedBlas]]] = {}
+    """The threads in such blocks, and the outermost of each; an interrupt may leave a dead one."""
     _before: ClassVar[int | None] = None
 
     def __enter__(self) -> None:
-        cls = SingleThreadedBlas
+        cls, thread = SingleThreadedBlas, threading.get_ident()
         with cls._lock:
-            cls._users.append(threading.get_ident())
-            if len(cls._users) == 1:
-                cls._before = set_blas_threads(1)
+            outermost = cls._users.get(thread)
+            if outermost is not None and outermost() is not None:
+                return
+            if not cls._users:
+                if cls._before is None:  # else it was not put back, and may be 1 now
+                    cls._before = blas_threads()
+                set_blas_threads(1)
+            cls._users[thread] = weakref.ref(self)
 
     def __exit__(self, *_: object) -> None:
-        cls = SingleThreadedBlas
+        cls, thread = SingleThreadedBlas, threading.get_ident()
         with cls._lock:
-            before = cls._before
-            cls._users.remove(threading.get_ident())
-            if not cls._users and before is not None:
-                set_blas_threads(before)
+            outermost = cls._users.get(thread)
+            if outermost is not None and outermost() is self:
+                del cls._users[thread]
+                cls._put_back()
+
+    @classmethod
+    def _put_back(cls) -> None:
+        if not cls._users and cls._before is not None:
+            set_blas_threads(cls._before)
+            cls._before = None
 
     @classmethod
     def forget_other_threads(cls) -> None:
         """In a forked process, where they do not exist."""
         cls._lock.release()
-        others = [user for user in cls._users if user != threading.get_ident()]
-        for user in others:
-            cls._users.remove(user)
-        if others and not cls._users and cls._before is not None:
-            set_blas_threads(cls._before)
+        here = threading.get_ident()
+        cls._users = {user: block for user, block in cls._users.items() if user == here}
+        cls._put_back()
 
 
 if hasattr(os, "register_at_fork"):
@@ -263,10 +276,10 @@ def sparing_old_objects() -> Iterator[None]:
     if _Frozen.here or _Frozen.by_the_program:
         yield
         return
-    gc.freeze()
-    _Frozen.here = True
     try:
+        _Frozen.here = True
+        gc.freeze()
         yield
-    finally:
-        gc.unfreeze()
+    finally:  # in this order: an interrupt between the two leaves it able to do so again
         _Frozen.here = False
+        gc.unfreeze()

@@ -1,0 +1,188 @@
+"""Ctrl-C at each moment of a place that is easily cut in two: all of it is done, or nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from checkpoints import decode, encode, write_checkpoint
+from checkpoints.codec import ExtEntry
+from checkpoints.directory import Replacement
+from checkpoints.listing import DirectoryLock
+from tests import league
+from tests.faults.test_checkpoint_crashes import Recording
+from tests.moments import IS_POSSIBLE, interrupted, moments
+from tests.small_runs import known
+from trainer import actors
+from trainer.actors.connection import Link
+from trainer.algorithms.module_changes import ModuleChanges
+from trainer.connectors.encoding import ObservationEncoder
+from trainer.runtime import threads
+from trainer.runtime.run_lock import RunLock
+from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
+
+pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="reads the instructions of Python 3.11")
+
+Looks = Callable[[CodeType], bool]
+
+
+@pytest.fixture(autouse=True)
+def interrupts_are_raised() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def within(*functions: Any) -> Looks:
+    """Looks at these functions only."""
+    return lambda code: code in [function.__code__ for function in functions]
+
+
+# ---- the number of BLAS threads
+
+
+def two_blocks() -> None:
+    with single_threaded_blas(), single_threaded_blas():
+        pass
+
+
+def test_the_number_of_blas_threads_is_put_back_by_whoever_comes_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = [4]
+    functions = (lambda: numbers[-1], numbers.append)
+    monkeypatch.setattr(threads, "_thread_functions", lambda: functions)
+    in_blocks = within(SingleThreadedBlas.__enter__, SingleThreadedBlas.__exit__)
+    found = moments(two_blocks, in_blocks)
+    assert len(found) > 10
+    for moment in found:
+        assert interrupted(two_blocks, moment), moment
+        two_blocks()
+        assert numbers[-1] == 4, moment
+        assert not SingleThreadedBlas._users
+
+
+# ---- memory that goes with the number of observations
+
+
+def test_an_encoder_has_memory_for_as_many_observations_as_it_takes_them_for() -> None:
+    """Else whatever acts in the main process fails from then on, at each number of sub-envs."""
+    three = [np.full(2, number, np.float32) for number in range(3)]
+
+    def encode() -> np.ndarray[Any, Any]:
+        return encoder.encode(three)
+
+    encoder = ObservationEncoder(spaces.Box(0, 9, (2,)))
+    found = moments(encode, within(ObservationEncoder._reserve))
+    assert found
+    for moment in found:
+        encoder = ObservationEncoder(spaces.Box(0, 9, (2,)))
+        assert interrupted(encode, moment)
+        assert encode().tolist() == [[0, 0], [1, 1], [2, 2]], moment
+
+
+# ---- modules
+
+
+def test_a_change_of_modules_is_made_or_not() -> None:
+    with league.config(0, 2).callbacks(None).build_algo() as algo:
+        algo.train()
+        before = algo.get_state()
+        states = [known(algo)]
+
+        def add() -> None:
+            mapping = {"a": "main", 3: "new", "late": "first"}
+            algo.add_module("new", copy_of="main", new_agent_to_module_mapping_fn=mapping)
+
+        found = moments(add, within(ModuleChanges._take))
+        states.append(known(algo))
+        assert len(found) > 10
+        for moment in found:
+            algo.set_state(before)
+            assert interrupted(add, moment)
+            assert known(algo) == states["new" in algo.module_specs], moment
+
+
+# ---- locks of directories
+
+TAKING_A_RUN = (RunLock.__enter__, RunLock._take, RunLock._locked_file, RunLock._remove_made)
+LOCKS = [(RunLock, TAKING_A_RUN), (DirectoryLock, (DirectoryLock.__init__,))]
+
+
+@pytest.mark.parametrize(("lock", "functions"), LOCKS)
+def test_a_directory_is_free_again_at_once(lock: Any, functions: Any, tmp_path: Path) -> None:
+    """Also for the process itself, which goes on."""
+
+    def hold() -> None:
+        with lock(tmp_path):
+            pass
+
+    found = moments(hold, within(*functions))
+    assert len(found) > 3
+    for moment in found:
+        assert interrupted(hold, moment)
+        hold()
+        assert list(tmp_path.iterdir()) == [], moment
+
+
+def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path) -> None:
+    def save() -> None:
+        content: dict[str, Any] = {"components": {"a": 1}, "metadata": {}}
+        write_checkpoint(tmp_path / "c", file_system=Recording(), **content)
+
+    found = moments(save, within(Replacement.__enter__, Replacement._make_new))
+    assert len(found) > 3
+    for moment in found:
+        assert interrupted(save, moment)
+        save()
+        assert [entry.name for entry in tmp_path.iterdir()] == ["c"], moment
+
+
+def test_reading_is_interrupted_and_finds_no_damage() -> None:
+    """Else a whole checkpoint would be passed over, or set aside."""
+    data = encode({"array": np.arange(3)})
+
+    def read() -> None:
+        decode(data)
+
+    found = moments(read, within(ExtEntry.__init__))
+    assert found
+    for moment in found:
+        assert interrupted(read, moment)
+
+
+# ---- calls of actors
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def increase(self) -> int:
+        self.count += 1
+        return self.count
+
+
+@pytest.mark.process
+def test_an_actor_can_be_called_again_at_once() -> None:
+    counter = actors.remote(Counter).remote()
+    calls = [counter.increase.remote() for _ in range(2)]
+    known_count = actors.get(calls)[-1]
+
+    def call() -> None:
+        calls[:] = [counter.increase.remote()]
+
+    found = moments(call, within(Link._send_what_is_ready, Link._send))
+    for moment in found:
+        assert interrupted(call, moment)
+        count = actors.get(counter.increase.remote(), timeout=20)
+        assert count - known_count in (1, 2, 3), moment
+        known_count = count
+    actors.kill(counter)
