@@ -738,6 +738,8 @@ def test_an_engine_that_breaks_an_obligation_fails_its_test(
     with pool_of(fake_engine(), 2) as pool:
         start(pool, 1)
         monkeypatch.setattr(FakePlace, method, broken)
+        # Of its clock, with many events in each second.
+        monkeypatch.setattr(f"{__name__}._PATIENCE_S", 5.0)
         with pytest.raises((AssertionError, RuntimeError)):
             test(pool)
         monkeypatch.undo()
