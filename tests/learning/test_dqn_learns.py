@@ -39,7 +39,7 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> No
     )
     config.update_from_dict(SETTINGS[settings])
     with config.build_algo() as algo:
-        while algo.counters.num_env_steps_sampled < 2000:
+        while algo.counters.num_env_steps_sampled < 3000:
             algo.train()
         mean = algo.evaluate()["env_runners/episode_return_mean"]
     assert mean == pytest.approx(CorridorEnv(env_config).best_return)
