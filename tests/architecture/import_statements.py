@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tests.architecture.source_tree import Function, Module, SourceTree, statements
 
@@ -37,7 +39,10 @@ class Import:
 
 def imports_of(module: Module, tree: SourceTree) -> Iterator[Import]:
     """Every import of a module, in the order of the source."""
-    yield from _imports_below(module.tree, Import(module.name, "", 0), module, tree)
+    for found, source in _statements_of(module.name, module.path, module.text):
+        # `from package import module` imports the module, `from module import name` its module.
+        is_name = source and found.imported not in tree
+        yield replace(found, imported=source) if is_name else found
 
 
 def all_imports(tree: SourceTree) -> Iterator[Import]:
@@ -46,9 +51,16 @@ def all_imports(tree: SourceTree) -> Iterator[Import]:
         yield from imports_of(module, tree)
 
 
-def _imports_below(
-    node: ast.AST, place: Import, module: Module, tree: SourceTree
-) -> Iterator[Import]:
+@functools.cache
+def _statements_of(name: str, path: Path, text: str) -> tuple[tuple[Import, str], ...]:
+    """What a source imports, each name of a `from` with the module that it is from.
+
+    Kept for all rules, while its syntax tree is not.
+    """
+    return tuple(_imports_below(Module(name, path, text).tree, Import(name, "", 0), path))
+
+
+def _imports_below(node: ast.AST, place: Import, path: Path) -> Iterator[tuple[Import, str]]:
     for child in statements(node):
         inside = place
         if isinstance(child, Function):
@@ -57,31 +69,28 @@ def _imports_below(
             inside = replace(place, is_for_types=True)
         if isinstance(child, ast.Import):
             for alias in child.names:
-                yield replace(inside, imported=alias.name, line=child.lineno)
+                yield replace(inside, imported=alias.name, line=child.lineno), ""
         elif isinstance(child, ast.ImportFrom):
-            yield from _imports_from(child, inside, module, tree)
+            yield from _imports_from(child, inside, path)
         else:
-            yield from _imports_below(child, inside, module, tree)
+            yield from _imports_below(child, inside, path)
 
 
-def _imports_from(
-    node: ast.ImportFrom, place: Import, module: Module, tree: SourceTree
-) -> Iterator[Import]:
+def _imports_from(node: ast.ImportFrom, place: Import, path: Path) -> Iterator[tuple[Import, str]]:
     source = node.module or ""
     if node.level:
-        is_package = module.path.stem == "__init__"
-        parents = module.name.split(".")
+        is_package = path.stem == "__init__"
+        parents = place.importer.split(".")
         above = parents[: len(parents) - node.level + is_package]
         source = ".".join([*above, source] if source else above)
     for alias in node.names:
-        # `from package import module` imports the module, `from module import name` its module.
-        submodule = f"{source}.{alias.name}"
-        yield replace(
+        found = replace(
             place,
-            imported=submodule if submodule in tree else source,
+            imported=f"{source}.{alias.name}",
             line=node.lineno,
             is_relative=node.level > 0,
         )
+        yield found, source
 
 
 def _asks_for_types(test: ast.expr) -> bool:

@@ -8,6 +8,7 @@ of one shows later, in results or weights.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -78,13 +79,35 @@ def moved(value: Any) -> Any:
     return value + 1 if isinstance(value, int) else value * 0.5 + 0.25
 
 
+LIKE: Final = {
+    **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity", "PPO, memory", *_VARIANTS), "PPO"),
+    "DQN, normalised": "DQN",
+}
+"""Runs of the same classes as another one, but for what has other paths in their states."""
+
+
+@functools.cache
+def paths_of(name: str) -> frozenset[Path]:
+    """The paths of all leaves of a run."""
+    with trained(name, 3) as algo:
+        return frozenset(leaves(decode(known(algo))))
+
+
+def chosen_leaves(name: str, component: str, part: Any) -> list[Path]:
+    """Leaves to be set: those that no run like this one has, and both ends of each component."""
+    found = [*leaves(part)]
+    others = paths_of(LIKE[name]) if name in LIKE else frozenset()
+    ends = found[:1] + found[-1:]
+    return [path for path in found if path in ends or (component, *path) not in others]
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_every_part_that_is_set_is_got_or_refused_and_then_nothing_changes(name: str) -> None:
     with trained(name, 3) as algo:
         before, num_got = known(algo), 0
         for component, part in decode(before).items():
             own = there = encode({component: part})
-            for path in leaves(part):
+            for path in chosen_leaves(name, component, part):
                 given = decode(own)
                 value = at(given[component], path)
                 at(given[component], path[:-1])[path[-1]] = moved(value)
@@ -100,7 +123,7 @@ def test_every_part_that_is_set_is_got_or_refused_and_then_nothing_changes(name:
                 num_got += there == encode(given)
             algo.set_state(decode(own))
             assert known(algo) == before, f"the other components after {component} was set"
-        assert num_got > 50
+        assert num_got > (9 if name in LIKE else 50)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -60,7 +60,7 @@ def expected_and_resumed(
 
 
 def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
-    for cell, expected, resumed in expected_and_resumed(SAMPLE, tmp_path, 4):
+    for cell, expected, resumed in expected_and_resumed(SAMPLE, tmp_path, 2):
         assert different(expected, resumed) == [], cell.name
 
 
