@@ -65,7 +65,7 @@ def test_networks_in_torch_learn(run: Run) -> None:
     pytest.importorskip("torch")
     lines = run("torch_module.py", "--iterations", "4")
     assert lines[0].startswith("Convolution: return ")
-    assert numbers_in(lines[0])[0] > -0.1  # -0.3 without learning
+    assert numbers_in(lines[0])[0] > 0.2  # -0.04 without learning
     assert lines[1].startswith("Wrapped_Existing: return ")
     assert numbers_in(lines[1])[1] == 8
 

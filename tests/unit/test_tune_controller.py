@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import tracemalloc
@@ -423,6 +424,16 @@ def test_time_up_ends_the_experiment_and_is_replayed() -> None:
 def test_a_misspelt_metric_is_told_after_the_first_rows() -> None:
     with pytest.raises(TuneError, match=r"'scoer' is in none of them.*'score'"):
         Simulation(plan_of("asha", metric="scoer")).run()
+
+
+def test_a_time_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    plan = dataclasses.replace(plan_of("asha")(), scheduler=ASHAScheduler(time_attr="iteration"))
+    simulation = Simulation(lambda: plan)
+    simulation.run()
+    simulation.restore()
+    (message,) = caplog.messages
+    assert message.startswith("ASHAScheduler cannot decide. After 5 rows, 'iteration' is in none")
+    assert "did you mean 'training_iteration'" in message.lower()
 
 
 def test_pauses_need_a_checkpoint_with_the_row() -> None:

@@ -19,6 +19,7 @@ what it works out is compared with what was recorded, which wins (`Recorded`).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, Literal
@@ -64,6 +65,8 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.turns import FILL, Turns
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 RowOf = Callable[[int, int], Row]
 """(trial, row number) -> the complete row, from where rows are kept."""
@@ -165,6 +168,8 @@ class Controller:
             )
         compares = self._scheduler.needs_metric or not self._searcher.is_independent
         self._appearing = AppearingKeys([plan.metric] if plan.metric and compares else [])
+        looked_at = {*(self._scheduler.keys or ())} - {self._scheduler.metric}
+        self._looked_at = AppearingKeys(looked_at)
         keys = {"training_iteration", "stop_reason", *([plan.metric] if plan.metric else [])}
         for part in (self._searcher.keys, self._scheduler.keys, self._stop.keys):
             keys.update(part or ())
@@ -533,6 +538,10 @@ class Controller:
             raise TuneError(
                 f"The metric cannot be compared. {problem} Correct TuneConfig(metric=...)."
             )
+        problem = self._looked_at.look(row)
+        if problem is not None and not self._recorded.is_replay:
+            name = type(self._scheduler).__name__
+            _LOGGER.warning("%s cannot decide. %s Correct its time_attr.", name, problem)
         decisions = self._own_end(trial, event)
         decisions += self._end_of_all()
         if not decisions:

@@ -99,9 +99,9 @@ class AppearingKeys:
         self._num_rows = 0
 
     def look(self, row: Row) -> str | None:
-        """A sentence about keys that were in none of the rows, after the last that may lack them.
+        """A sentence about keys that were in none of the rows, once: after the last that may.
 
-        Gives None while all is well.
+        Gives None otherwise.
         """
         if not self._unseen:
             return None
@@ -113,4 +113,5 @@ class AppearingKeys:
         lines = [
             f"{key!r} is in none of them.{did_you_mean(key, known)}" for key in sorted(self._unseen)
         ]
+        self._unseen = set()
         return f"After {self._num_rows} rows, {' '.join(lines)}"
