@@ -106,6 +106,8 @@ def processes_have_imported_what_tests_import() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for user in (actor_start, local_engine):
             patch.setattr(user, "preload", preload)
+        # One that has Torch takes longer to start a worker, and most tests do without.
+        patch.setattr(process_start, "_SLOW_IMPORTS", frozenset())
         preload((), "forkserver")  # whoever starts the server: tests may, too
         yield
 

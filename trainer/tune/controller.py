@@ -19,7 +19,6 @@ what it works out is compared with what was recorded, which wins (`Recorded`).
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, Literal
@@ -65,8 +64,6 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.turns import FILL, Turns
-
-_LOGGER: Final = logging.getLogger(__name__)
 
 RowOf = Callable[[int, int], Row]
 """(trial, row number) -> the complete row, from where rows are kept."""
@@ -168,8 +165,7 @@ class Controller:
             )
         compares = self._scheduler.needs_metric or not self._searcher.is_independent
         self._appearing = AppearingKeys([plan.metric] if plan.metric and compares else [])
-        looked_at = {*(self._scheduler.keys or ())} - {self._scheduler.metric}
-        self._looked_at = AppearingKeys(looked_at)
+        self._times = AppearingKeys({*(self._scheduler.keys or ())} - {self._scheduler.metric})
         keys = {"training_iteration", "stop_reason", *([plan.metric] if plan.metric else [])}
         for part in (self._searcher.keys, self._scheduler.keys, self._stop.keys):
             keys.update(part or ())
@@ -533,15 +529,12 @@ class Controller:
         trial.num_rows, trial.last_row, place.saving = event.row_number, row, event.saving
         if not self._recorded.is_replay:
             self._entries.append(self._report_entry(event))
+            self._times.warn(row, type(self._scheduler).__name__)
         problem = self._appearing.look(row)
         if problem is not None:
             raise TuneError(
                 f"The metric cannot be compared. {problem} Correct TuneConfig(metric=...)."
             )
-        problem = self._looked_at.look(row)
-        if problem is not None and not self._recorded.is_replay:
-            name = type(self._scheduler).__name__
-            _LOGGER.warning("%s cannot decide. %s Correct its time_attr.", name, problem)
         decisions = self._own_end(trial, event)
         decisions += self._end_of_all()
         if not decisions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
@@ -12,6 +13,8 @@ from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.old_names import OLD_NAMES
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
 """What a trial reported: a nested dict of plain values."""
@@ -115,3 +118,9 @@ class AppearingKeys:
         ]
         self._unseen = set()
         return f"After {self._num_rows} rows, {' '.join(lines)}"
+
+    def warn(self, row: Row, scheduler: str) -> None:
+        """Looks, and logs what a scheduler misses."""
+        problem = self.look(row)
+        if problem is not None:
+            _LOGGER.warning("%s cannot decide. %s Correct its time_attr.", scheduler, problem)
