@@ -67,7 +67,7 @@ class TrialRecord:
         num_written: rows in the file.
         last_saved_at: by the monotonic clock; for recovery checkpoints.
         time_total_s: seconds of work so far.
-        scores: of rows with a regular checkpoint.
+        scores: of rows, where they decide which checkpoints stay.
         has_told_difference: rows that were made again were others.
     """
 
