@@ -13,6 +13,7 @@ same answer.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import logging
@@ -111,10 +112,8 @@ class PolicyMapping:
     def _probe(self) -> None:
         """Asks a function twice about the same episodes; it must give the same answers."""
         try:
-            probes = [
-                [self._answers(self._probe_episode(number)) for _ in range(2)]
-                for number in range(_NUM_PROBES)
-            ]
+            numbers = [number for number in range(_NUM_PROBES) for _ in range(2)]
+            answers = self._asked(*map(self._probe_episode, numbers))
         except _MappingRaisedError as error:
             _LOGGER.info(
                 "Modules need spaces of their own: policy_mapping_fn does not answer for an "
@@ -122,7 +121,8 @@ class PolicyMapping:
                 error,
             )
             return
-        for number, (first, again) in enumerate(probes):
+        self._probes = answers[::2]
+        for number, (first, again) in enumerate(zip(self._probes, answers[1::2], strict=True)):
             for agent in self.agents:
                 if first[agent] != again[agent]:
                     raise ConfigError(
@@ -131,7 +131,6 @@ class PolicyMapping:
                         "after a restart must get the same ones. Use `episode.number`, and the "
                         "argument `rng` instead of a generator or counter of your own."
                     )
-        self._probes = [first for first, _ in probes]
         text = repr([list(one.items()) for one in self._probes])
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -199,7 +198,14 @@ class PolicyMapping:
             ConfigError: the function raised, there is no such module, or nothing is said of an
                 agent.
         """
-        return self._answers(episode)
+        return self._asked(episode)[0]
+
+    def _asked(self, *episodes: MultiAgentEpisode) -> list[dict[AgentId, ModuleId]]:
+        """The answers about episodes; the generators that a function draws from stay untouched."""
+        # They are exchanged once for all, which takes longer than most functions.
+        is_function = self._names is not None and type(self._given) is not Matchups
+        with GlobalGenerators() if is_function else contextlib.nullcontext():
+            return [self._answers(episode) for episode in episodes]
 
     def _answers(self, episode: Any) -> dict[AgentId, ModuleId]:
         if self._is_joint:
@@ -231,11 +237,10 @@ class PolicyMapping:
             del given["episode"]
         named: dict[str, Any] = {name: value for name, value in given.items() if name in names}
         try:
-            with GlobalGenerators():
-                of_python, of_numpy = rng.integers(2**32, size=2)
-                random.seed(int(of_python))
-                np.random.seed(int(of_numpy))  # noqa: NPY002 - the global one
-                return self._given(*by_place, **named)
+            of_python, of_numpy = rng.integers(2**32, size=2)
+            random.seed(int(of_python))
+            np.random.seed(int(of_numpy))  # noqa: NPY002 - the global one
+            return self._given(*by_place, **named)
         except Exception as error:
             whom = f"agent {agent[0]!r}" if agent else "all agents"
             raise _MappingRaisedError(
