@@ -28,7 +28,13 @@ _RUN_BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER"
 _MANY_PROCESSES: Final = 20
 _NEW_OBJECTS: Final = 20_000
 """After so many, Python looks for garbage."""
-_IMPORTED_BY_TESTS: Final = ("pytest", "trainer", "trainer.testing.envs")
+_IMPORTED_BY_TESTS: Final = (
+    "pytest",
+    "trainer",
+    "trainer.testing.envs",
+    "trainer.tune",
+    "gymnasium.envs.classic_control",
+)
 
 
 def pytest_sessionstart() -> None:
