@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import hypothesis
 import pytest
 
 from tests.lock_guard import guarded_conditions, unguarded
@@ -35,6 +36,10 @@ _IMPORTED_BY_TESTS: Final = (
     "trainer.tune",
     "gymnasium.envs.classic_control",
 )
+
+# A busy machine makes any example late once; tests that may hang have limits of their own.
+hypothesis.settings.register_profile("without deadlines", deadline=None)
+hypothesis.settings.load_profile("without deadlines")
 
 
 def pytest_sessionstart() -> None:

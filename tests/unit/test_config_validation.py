@@ -287,7 +287,7 @@ def test_callbacks_are_judged_all_at_once() -> None:
         assert part in text
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(st.integers(1, 10**9), st.floats(0, 1)), min_size=1, unique_by=lambda p: p[0]

@@ -151,7 +151,7 @@ ACTION_SPACES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(space=ACTION_SPACES, seed=st.integers(0, 2**31), normalizes=st.booleans())
 def test_every_drawn_action_belongs_to_the_space_after_decoding(
     space: spaces.Space[Any], seed: int, normalizes: bool

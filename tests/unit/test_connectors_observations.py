@@ -125,7 +125,7 @@ OBSERVATION_SPACES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(space=OBSERVATION_SPACES, seed=st.integers(0, 2**31), masked=st.booleans())
 def test_nested_observations_are_encoded_number_by_number(
     space: gym.Space[Any], seed: int, masked: bool

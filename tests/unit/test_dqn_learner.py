@@ -140,7 +140,7 @@ def test_the_projection_onto_atoms_by_hand(
 _FINITE = st.floats(-50.0, 50.0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     reward=_FINITE,
     discount=st.floats(0.0, 1.0),

@@ -119,7 +119,7 @@ def test_nested_observations_become_arrays_named_by_their_path(tmp_path: Path) -
     assert "observations" not in arrays
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     cuts=st.sets(st.integers(1, 5)), is_nested=st.booleans(), to_numpy=st.booleans(),
 )  # fmt: skip

@@ -47,7 +47,7 @@ def chunks_of(
     return chunks
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pairs=rewards_of_chunks, as_numpy=st.booleans(), lookback=st.integers(0, 2))
 def test_returns_do_not_depend_on_cuts_and_joins(
     pairs: list[list[tuple[float, float]]], as_numpy: bool, lookback: int

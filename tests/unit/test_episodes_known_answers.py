@@ -560,7 +560,7 @@ def number_line(data: list[int], lookback: int, indices: slice, as_lookback: boo
     return list(range(place(indices.start, 0), place(indices.stop, steps)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     steps=st.integers(0, 6),
     lookback=st.integers(0, 4),

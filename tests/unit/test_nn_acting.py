@@ -44,7 +44,7 @@ def random_rows(seed: int, rows: int, width: int) -> Array:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("width", [1, 2, 5, 18])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20))
 def test_row_of_a_batch_has_the_bits_of_the_row_alone(
     activation: str, width: int, seed: int, count: int
@@ -60,7 +60,7 @@ def test_row_of_a_batch_has_the_bits_of_the_row_alone(
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20))
 def test_action_of_a_row_does_not_depend_on_the_others(name: str, seed: int, count: int) -> None:
     distribution: ActionDistribution = DISTRIBUTIONS[name]
@@ -77,7 +77,7 @@ def test_action_of_a_row_does_not_depend_on_the_others(name: str, seed: int, cou
         assert best.tobytes() == distribution.deterministic(inputs)[row].tobytes()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20), width=st.integers(1, 9))
 def test_users_product_is_row_exact_and_right(seed: int, count: int, width: int) -> None:
     rows, matrix = random_rows(seed, count, 7), random_rows(seed + 1, 7, width)

@@ -51,7 +51,7 @@ def convolved_by_loops(images: Array, kernel: Array, bias: Array, spec: Convolut
     return outputs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kernel=st.tuples(SIZES, SIZES),
     stride=st.tuples(SIZES, SIZES),

@@ -233,7 +233,7 @@ def test_the_scores_are_listed_best_first(tmp_path: Path) -> None:
     }
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     scores=st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0, math.nan]), min_size=1, max_size=7),
     keep=st.integers(1, 3),

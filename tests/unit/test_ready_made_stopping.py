@@ -105,7 +105,7 @@ def test_the_reason_of_a_plateau_names_the_best_value() -> None:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=20),
     patience=st.integers(1, 4),

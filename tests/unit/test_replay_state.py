@@ -58,7 +58,7 @@ def from_msgpack(state: Any) -> Any:
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), CHANGES, CHANGES)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_restored_buffer_goes_on_with_the_same_bytes(
     buffer_class: type[ReplayBuffer], kind: str, capacity: int, before: Any, after: Any
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_restored_buffer_goes_on_with_the_same_bytes(
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), CHANGES, CHANGES, CHANGES, st.booleans())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_rollback_brings_back_every_byte(
     buffer_class: type[ReplayBuffer],
     kind: str,

@@ -371,7 +371,7 @@ _ROWS = st.dictionaries(
 
 
 @given(rows=st.lists(_ROWS, min_size=1, max_size=4), kept=st.integers(0, 4))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_any_results_killed_anywhere_give_the_bytes_of_an_undisturbed_run(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], kept: int
 ) -> None:

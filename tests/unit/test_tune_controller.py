@@ -105,14 +105,14 @@ DISTURBANCES: Final[Mapping[str, st.SearchStrategy[Any]]] = {
 }
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(**DISTURBANCES)
 def test_decisions_do_not_depend_on_delays_kills_or_torn_journals(**disturbance: Any) -> None:
     check_disturbed(**disturbance)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(**DISTURBANCES)
 def test_decisions_do_not_depend_on_many_disturbances(**disturbance: Any) -> None:
     check_disturbed(**disturbance)
