@@ -63,6 +63,12 @@ class ConfigView(Mapping[str, Any]):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_settings", dict(settings))
 
+    @property
+    def in_evaluation(self) -> bool:
+        """Whether the runner that holds it plays evaluation episodes."""
+        # Declared, since `isinstance(config, callbacks.ConfigView)` asks the class for it.
+        return bool(self.__getattr__("in_evaluation"))
+
     def __getitem__(self, key: str) -> Any:
         return self._settings[key]
 
