@@ -227,7 +227,8 @@ def test_auto_lasts_as_long_as_the_training_step() -> None:
         assert played["num_env_steps_sampled"] > 200, "many chunks of it"
         assert played["num_episodes"] > 20
         assert sum(played["hist_stats/episode_lengths"]) <= played["num_env_steps_sampled"]
-        assert result["timers/evaluation_iteration"] < 0.3
+        # What is waited for after the training step takes less than that step, on any machine.
+        assert result["timers/evaluation_iteration"] < result["timers/training_iteration"] / 2
     assert by_hand["env_runners/num_env_steps_sampled"] == 60, "one chunk per runner"
 
 

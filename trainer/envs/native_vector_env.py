@@ -33,7 +33,9 @@ from trainer.types import Array
 _FINAL_OBS: Final = "final_obs"
 _FINAL_INFO: Final = "final_info"
 _OF_ENDED: Final = frozenset({_FINAL_OBS, _FINAL_INFO, f"_{_FINAL_OBS}", f"_{_FINAL_INFO}"})
-_MODES: Final = ("NextStep", "SameStep", "Disabled")
+_NEXT_STEP: Final = "NextStep"
+_MODES: Final = (_NEXT_STEP, "SameStep", "Disabled")
+"""The values of gymnasium's `AutoresetMode`; gymnasium 1.0 has the first one only, and no name."""
 
 
 class VectorStep:
@@ -222,14 +224,12 @@ class NativeVectorEnv(VectorEnv):
         self.num_envs: int = native.num_envs
         self.state = state_of(native)
         self.must_reset = True
-        mode = (native.metadata or {}).get(
-            "autoreset_mode", gymnasium.vector.AutoresetMode.NEXT_STEP
-        )
+        mode = (native.metadata or {}).get("autoreset_mode", _NEXT_STEP)
         self._mode = str(getattr(mode, "value", mode))
         if self._mode not in _MODES:
             raise EnvContractError(
                 f"The vector env {self.native_name} has "
-                f'metadata["autoreset_mode"]={mode!r}; expected one of gymnasium\'s AutoresetMode.'
+                f'metadata["autoreset_mode"]={mode!r}; expected one of {", ".join(_MODES)}.'
             )
         self._fresh = np.ones(self.num_envs, np.bool_)
         self._ended = np.zeros(self.num_envs, np.bool_)
