@@ -21,12 +21,15 @@ from tests.faults.test_checkpoint_crashes import Recording
 from tests.moments import IS_POSSIBLE, interrupted, moments
 from tests.small_runs import known
 from trainer import actors
-from trainer.actors.connection import Link
+from trainer.actors.connection import Link, Room
 from trainer.algorithms.module_changes import ModuleChanges
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.runtime import threads
 from trainer.runtime.run_lock import RunLock
 from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
+from trainer.testing import wait_until
+from trainer.tune.journal_file import JournalFile
+from trainer.tune.trial_files import TrialFiles
 
 pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="reads the instructions of Python 3.11")
 
@@ -158,6 +161,28 @@ def test_reading_is_interrupted_and_finds_no_damage() -> None:
         assert interrupted(read, moment)
 
 
+# ---- files of experiments
+
+
+def test_no_file_of_an_experiment_stays_open(tmp_path: Path) -> None:
+    def write() -> None:
+        journal = JournalFile(tmp_path / "journal.jsonl")
+        try:
+            journal.append([{"event": "a"}])
+        finally:
+            journal.close()
+        TrialFiles(tmp_path).append_row({"a": 1})
+
+    open_files = Path("/proc/self/fd")
+    found = moments(write, within(JournalFile._open, TrialFiles.append_row))
+    assert len(found) > 3
+    for moment in found:
+        (tmp_path / "journal.jsonl").unlink(missing_ok=True)
+        before = len(list(open_files.iterdir()))
+        assert interrupted(write, moment)
+        assert len(list(open_files.iterdir())) == before, moment
+
+
 # ---- calls of actors
 
 
@@ -171,7 +196,16 @@ class Counter:
 
 
 @pytest.mark.process
-def test_an_actor_can_be_called_again_at_once() -> None:
+def test_an_actor_can_be_called_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none of its calls is counted as under way for ever: they would fill its room."""
+    rooms: list[Room] = []
+
+    def made(self: Room, *arguments: Any, **keywords: Any) -> None:
+        rooms.append(self)
+        make(self, *arguments, **keywords)
+
+    make = Room.__init__
+    monkeypatch.setattr(Room, "__init__", made)
     counter = actors.remote(Counter).remote()
     calls = [counter.increase.remote() for _ in range(2)]
     known_count = actors.get(calls)[-1]
@@ -179,10 +213,12 @@ def test_an_actor_can_be_called_again_at_once() -> None:
     def call() -> None:
         calls[:] = [counter.increase.remote()]
 
-    found = moments(call, within(Link._send_what_is_ready, Link._send))
+    sending = (Link.call, Room.enter, Room._counts, Link._send_what_is_ready, Link._send)
+    found = moments(call, within(*sending))
     for moment in found:
         assert interrupted(call, moment)
         count = actors.get(counter.increase.remote(), timeout=20)
         assert count - known_count in (1, 2, 3), moment
         known_count = count
+        assert wait_until(lambda: rooms[-1].num_calls == rooms[-1].num_bytes == 0), moment
     actors.kill(counter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from checkpoints import encode
 from tests.exact_runs import Inverted, PreviousReward, RunningScale, pieces
 from tests.small_runs import small_ppo
 from trainer import (
@@ -20,6 +22,7 @@ from trainer import (
     MeanStdFilter,
     PPOConfig,
     SingleAgentEnvRunner,
+    SingleAgentObservationPreprocessor,
     TrainerError,
 )
 
@@ -97,6 +100,38 @@ def test_a_lost_state_of_the_pieces_is_seen(
         again.restore_from_path(path)
         again.train()
         assert weights_of(again) != expected
+
+
+class Marked(SingleAgentObservationPreprocessor):
+    """Adds up numbers of the episodes' ids, in what it shows as well."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mark = 0
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        self.mark = (self.mark + zlib.crc32(episode.id_.encode())) % 101
+        return observation + np.float32(self.mark)
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {"mark": self.mark}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.mark = state["mark"]
+
+
+def test_the_episodes_of_pieces_have_the_same_ids_in_every_run() -> None:
+    """And in a restored one, which plays running episodes again."""
+    made = config(env_to_module_connector=lambda *_: [FlattenObservations(), Marked()])
+    with made.build_algo() as algorithm:
+        algorithm.train()
+        state = algorithm.get_state()
+        algorithm.train()
+        expected = encode(algorithm.get_state()["env_runners"])
+    with made.build_algo() as again:
+        again.set_state(state)
+        again.train()
+        assert encode(again.get_state()["env_runners"]) == expected
 
 
 def test_the_mean_std_filter_as_a_piece_is_the_observation_filter() -> None:

@@ -16,6 +16,7 @@ from trainer import PPO, CallbackError, PPOConfig, SampleBatch
 from trainer.env_runners import Weights
 from trainer.metrics import comparable
 from trainer.runner_group import EnvRunnerGroup
+from trainer.testing import MultiAgentCartPole
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 from trainer.types import Array
 
@@ -51,6 +52,11 @@ def trained(made: PPOConfig, *, iterations: int = 2) -> tuple[bytes, list[Any]]:
 
 def plus_one(postprocessed_batch: Any, **_: Any) -> None:
     postprocessed_batch["rewards"] += 1.0
+
+
+def agents_of(episode: Any) -> list[Any]:
+    """The episodes of all agents; itself if there is one agent."""
+    return [*getattr(episode, "agent_episodes", {"": episode}).values()]
 
 
 class PlusOneEnv(Wrapper[Any, Any, Any, Any]):
@@ -208,6 +214,29 @@ def test_the_return_of_a_rewritten_episode_is_what_the_env_paid() -> None:
     trained(made, iterations=3)
     assert all(rewritten == 2 * paid for rewritten, paid, _ in sums)
     assert {len_ for _, _, len_ in sums} >= {1, 2}
+
+
+@pytest.mark.parametrize("at", [-1, -2])
+@pytest.mark.parametrize("env", [CountdownEnv, MultiAgentCartPole])
+def test_rewards_written_at_an_env_step_count_as_paid(env: Any, at: int) -> None:
+    returns: list[float] = []
+
+    def write(episode: Any) -> None:
+        for one in agents_of(episode):
+            if len(one) >= -at:
+                one.set_rewards(new_data=7.0, at_indices=at)
+
+    def add_up(episode: Any) -> None:
+        rewards = [list(one.get_rewards()) for one in agents_of(episode)]
+        assert all(7.0 in one for one in rewards if len(one) >= -at)
+        assert episode.get_return() == pytest.approx(sum(map(sum, rewards)))
+        returns.append(episode.get_return())
+
+    made = config(env=env, train_batch_size=20, minibatch_size=20, batch_mode=MODES[1])
+    made.callbacks(on_episode_step=write, on_episode_end=add_up)
+    _, (result,) = trained(made, iterations=1)
+    assert sorted(result["env_runners/hist_stats/episode_reward"]) == sorted(returns)
+    assert "rewritten_return_mean" not in result["env_runners"]
 
 
 def test_who_only_listens_changes_no_byte() -> None:

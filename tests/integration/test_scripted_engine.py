@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
 from checkpoints import encode
+from tests import league
 from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup, PPOConfig, RLlibCallback
 from trainer.algorithms import building
@@ -252,6 +254,32 @@ def test_a_death_in_what_is_played_instead_gives_up_no_more_episodes() -> None:
     after_one, after_three, after_four = outcome(1), outcome(3), outcome(4)
     assert after_three != after_one, "three at the same place: it is what is played"
     assert after_four == after_three
+
+
+def test_callbacks_hear_once_of_a_module_although_the_runner_dies_that_was_told() -> None:
+    """A callback of the league adds a module in the second iteration; who dies is told anew."""
+    found = []
+    for script in ([], [ScriptedFault("die", place="env runner 2", call=3, at_sign=3)]):
+        engine = FakeEngine(*script)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(building, "make_engine", partial(lambda made, _: made, engine))
+            with league.config(2, 1).build_algo() as algo:
+                found.append(league.outcome(algo, [algo.train() for _ in range(3)]))
+                states = algo.get_state()["env_runners"]["callbacks"].values()
+        assert len(engine.struck) == len(script)
+        told = [state["objects"][0]["state"]["told"] for state in states]
+        assert told == [["first", "main", "old_1"]] * 2
+    assert found[0] == found[1]
+
+
+def test_callbacks_hear_once_of_a_module_after_a_restore_with_another_seed() -> None:
+    """Which makes the runner anew, before it is told."""
+    with league.config().build_algo() as algo:
+        algo.train(), algo.train()  # the second one adds a module
+        state = algo.get_state()
+    with league.config().debugging(seed=state["config"]["root_seed"] + 1).build_algo() as algo:
+        algo.set_state(state)
+        assert algo.train()["env_runners"]["told"] == 3
 
 
 def test_users_functions_run_on_any_engine() -> None:

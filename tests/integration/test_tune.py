@@ -560,6 +560,23 @@ def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:
     assert best.data() == {"step": 1}
 
 
+@pytest.mark.parametrize("recovery_interval_s", [None, 0.0])
+def test_which_checkpoints_are_kept_does_not_follow_from_those_for_repairs(
+    tmp_path: Path, recovery_interval_s: float | None
+) -> None:
+    saving = tune.CheckpointConfig(
+        checkpoint_frequency=2,
+        checkpoint_at_end=False,
+        num_to_keep=1,
+        checkpoint_score_attribute="loss",
+    )
+    (result,) = run(
+        Growing, tmp_path, space={"rate": 1.0}, checkpoint_config=saving,
+        stop={"training_iteration": 5}, recovery_interval_s=recovery_interval_s,
+    )  # fmt: skip
+    assert [saved.row_number for saved in result.saved] == [2, 4]
+
+
 def test_the_checkpoint_at_the_end_is_kept_by_score_as_well(tmp_path: Path) -> None:
     saving = tune.CheckpointConfig(
         checkpoint_frequency=2,

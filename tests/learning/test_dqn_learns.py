@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.learning.test_ppo_learns import WindingCorridor
 from trainer import DQNConfig
 from trainer.testing.envs import CorridorEnv
 
@@ -23,7 +24,7 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> No
     env_config = {"corridor_length": 6}
     config = (
         DQNConfig()
-        .environment(CorridorEnv, env_config=env_config)
+        .environment(WindingCorridor, env_config=env_config)
         .env_runners(num_envs_per_env_runner=4)
         .training(
             lr=5e-3,
@@ -46,7 +47,7 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> No
 
 
 def test_negative_control_without_learning_the_end_is_not_found_so_fast() -> None:
-    config = DQNConfig().environment(CorridorEnv, env_config={"corridor_length": 6})
+    config = DQNConfig().environment(WindingCorridor, env_config={"corridor_length": 6})
     # Updates that change nothing: few are enough.
     config.env_runners(num_envs_per_env_runner=4, rollout_fragment_length=25)
     config.training(lr=0.0, num_steps_sampled_before_learning_starts=200)

@@ -266,10 +266,13 @@ class Room:
         self.num_calls = 0
         self.num_bytes = 0
 
-    def enter(self, num_bytes: int) -> None:
-        """Counts a call as under way, as soon as there is room for it."""
-        if not self._counts(num_bytes, self._is_full):
-            self._wait(num_bytes)
+    def enter(self, num_bytes: int, then: Callable[[], object] = lambda: None) -> None:
+        """Counts a call as under way, as soon as there is room for it, and calls `then`.
+
+        An interrupt finds both done, or neither.
+        """
+        if not self._counts(num_bytes, then, self._is_full):
+            self._wait(num_bytes, then)
 
     def leave(self, num_bytes: int) -> None:
         """Counts a call as done."""
@@ -306,25 +309,29 @@ class Room:
             self.num_bytes / 1e6,
         )
 
-    def _wait(self, num_bytes: int) -> None:
+    def _wait(self, num_bytes: int, then: Callable[[], object]) -> None:
         flag = ArrivalFlag()
         self._waiting.append(flag)  # before it looks again: nothing is missed
         try:
             until = time.monotonic() + self.patience_s
-            while not self._counts(num_bytes, self._is_half_full):
+            while not self._counts(num_bytes, then, self._is_half_full):
                 if time.monotonic() >= until:
                     self.tell("much is under way")
                 flag.wait(self.patience_s)
         finally:
             self._waiting.remove(flag)
 
-    def _counts(self, num_bytes: int, is_too_full: Callable[[int], bool]) -> bool:
+    def _counts(
+        self, num_bytes: int, then: Callable[[], object], is_too_full: Callable[[int], bool]
+    ) -> bool:
         """Lets a call in, unless that is too full."""
-        with self._lock:
-            if is_too_full(num_bytes):
-                return False
-            self.num_calls += 1
-            self.num_bytes += num_bytes
+        with signals_deferred():
+            with self._lock:
+                if is_too_full(num_bytes):
+                    return False
+                self.num_calls += 1
+                self.num_bytes += num_bytes
+            then()
         return True
 
     def _wake_all(self) -> None:
@@ -433,9 +440,7 @@ class Link:
             raise SerializationError(f"{label} was not called: {error}") from error
         request = _Request(Answer(label, self._told), method, packed, tuple(waits_for))
         request.counted_bytes = request.num_bytes()
-        self._room.enter(request.counted_bytes)
-        with self._lock:
-            self._outbox.append(request)
+        self._room.enter(request.counted_bytes, lambda: self._outbox.append(request))
         self._send_what_is_ready()
         for _, answer in waits_for:
             answer.arrival.when_there(self._send_what_is_ready)
@@ -445,29 +450,32 @@ class Link:
         settled: list[tuple[_Request, tuple[int, bytes] | ActorError]] = []
         with self._lock:
             while self._outbox and (self._end is not None or self._outbox[0].is_ready()):
-                request = self._outbox.popleft()
+                request = self._outbox[0]
                 failed = [answer for _, answer in request.waits_for if answer.packed is None]
-                if self._end is not None:
-                    settled.append((request, self._end))
-                elif failed and failed[0].arrival.outcome is not None:
-                    # The call cannot be made: its argument is an error.
-                    settled.append((request, failed[0].arrival.outcome))
-                else:
+                # If an argument is an error, the call cannot be made.
+                outcome = self._end or (failed[0].arrival.outcome if failed else None)
+                if outcome is None:
                     self._send(request)
+                else:
+                    settled.append((request, outcome))
+                    self._outbox.popleft()
         # Outside the lock: others may be waiting for these, with locks of their own.
         for request, arrival in settled:
             self._room.leave(request.counted_bytes)
             request.answer.arrival.bring(arrival)
 
     def _send(self, request: _Request) -> None:
+        """Sends the first call of the outbox."""
         values = [(position, answer.packed) for position, answer in request.waits_for]
         number = next(self._numbers)
-        body = pickle.dumps((request.method, request.packed_arguments, values), 5)
         num_bytes = request.num_bytes() if values else request.counted_bytes
-        if num_bytes != request.counted_bytes:
-            self._room.grow(num_bytes - request.counted_bytes)
-        self._under_way[number] = (request.answer, num_bytes)
         try:
+            with signals_deferred():  # an interrupt finds it in the outbox, or under way
+                self._outbox.popleft()
+                self._under_way[number] = (request.answer, num_bytes)
+                if num_bytes != request.counted_bytes:
+                    self._room.grow(num_bytes - request.counted_bytes)
+            body = pickle.dumps((request.method, request.packed_arguments, values), 5)
             if not self._writable.poll(self._room.patience_s * 1000):
                 self._room.tell("its process takes nothing in: it may have been stopped")
             self._connection.send_bytes(HEADER.pack(number, VALUE) + body)

@@ -592,10 +592,11 @@ class PiecesOfAgent:
         self.observation_space = env_to_module.observation_space
         self.begin_view()
 
-    def begin_view(self) -> None:
-        """A new episode as the pieces see it."""
+    def begin_view(self, seed: int | None = None) -> None:
+        """A new episode as the pieces see it; its id follows from the seed of its env."""
         observation_space, action_space = self._spaces
         self._view = SingleAgentEpisode(
+            f"{seed}",
             observation_space=observation_space,
             action_space=action_space,
             agent_id=self._agent_id,
@@ -734,7 +735,7 @@ class ConnectedEnv(ConnectedLayer):
         """The first observation as the pieces make it."""
         self._begin_episode()
         observation, info = self.env.reset(seed=seed, options=options)
-        self._pieces.begin_view()
+        self._pieces.begin_view(seed)
         return self._pieces.first(observation, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -800,7 +801,7 @@ class ConnectedAgents(ConnectedLayer):
         answer: Any = self.env.reset(seed=seed, options=options)
         self._open = {}
         for own in self._pieces.values():
-            own.begin_view()
+            own.begin_view(seed)
         if not _is_answer(answer, 2):
             return answer  # who reads it says what is wrong
         observations, infos = answer

@@ -364,15 +364,12 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         self.has_played = False
         self._signals = signals
         self._lost: dict[int, int] = {}
-        self._made_metrics: Any = None
         self._is_playing = False
         self._untold = () if sync is None else sync.new_modules
         ActivityNotes(signals).doing(MAKING)
         with AtWork(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
-            if self._untold:  # what is logged of these belongs to the next answer
-                self._made_metrics = self.metrics.drain()
             self._take_over(sync or Sync())
         note_made(self)
 
@@ -448,6 +445,8 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             self.metrics.drain()
         with AtWork(self):
             self._take_over(sync)
+            for id_ in sync.new_modules:  # with a request: what they log belongs to its answer
+                self._tell_of_module(id_)
 
     def _take_over(self, sync: Sync) -> None:
         if sync.table is not None:
@@ -463,8 +462,6 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
-        for id_ in sync.new_modules:
-            self._tell_of_module(id_)
         if sync.positions is not None:
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
@@ -502,11 +499,6 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             slot.tasks is not None and slot.tasks.in_force is not seen
             for slot, seen in zip(self._player.slots, before, strict=True)
         )
-
-    def take_made_metrics(self) -> Any:
-        """What was logged while the runner was made."""
-        made, self._made_metrics = self._made_metrics, None
-        return self.metrics.drain() if made is None else made
 
     def take_lost(self) -> dict[int, int]:
         """Sub-envs (index → steps) whose episode could not be put back, since last asked."""

@@ -372,7 +372,8 @@ class Sync:
     Attributes:
         table: the modules and their agents, if they have changed; weights and normalisation, which
             are new to the runner then, come with it.
-        new_modules: ids of modules that the callbacks were not told of yet.
+        new_modules: ids of modules that the callbacks were not told of yet. They are with a
+            request; the making of a runner leaves it to the next one.
         weights: the newest weights.
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.

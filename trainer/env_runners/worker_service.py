@@ -177,7 +177,7 @@ def report_of(runner: EnvRunner) -> RunnerReport:
     """What the main process wants to know of a fresh runner, in whichever process it lives."""
     return RunnerReport(
         module_specs=runner.module_specs,
-        metrics=runner.take_made_metrics(),
+        metrics=runner.metrics.drain(),
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         tasks=runner.first_tasks,

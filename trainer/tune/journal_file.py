@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints import FileSystem
+from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError
 
 _LOGGER = logging.getLogger(__name__)
@@ -113,7 +114,8 @@ class JournalFile:
     def _open(self) -> int:
         if self._descriptor is None:
             is_new = not self._path.exists()
-            self._descriptor = os.open(self._path, APPENDING, 0o644)
+            with signals_deferred():  # an interrupt between the two would leave the file open
+                self._descriptor = os.open(self._path, APPENDING, 0o644)
             if is_new:
                 FileSystem().sync_directory(self._path.parent)
         return self._descriptor

@@ -28,6 +28,7 @@ from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, replacing
+from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_file import APPENDING, append_whole
@@ -93,11 +94,12 @@ class TrialFiles:
             JournalError: the disk is full, or the file cannot be written.
         """
         try:
-            descriptor = os.open(self._rows_file, APPENDING, 0o644)
-            try:
-                append_whole(descriptor, _line_of_row(row))
-            finally:
-                os.close(descriptor)
+            with signals_deferred():  # an interrupt leaves no file open, and no part of a row
+                descriptor = os.open(self._rows_file, APPENDING, 0o644)
+                try:
+                    append_whole(descriptor, _line_of_row(row))
+                finally:
+                    os.close(descriptor)
         except OSError as error:
             raise _refused(self._rows_file, error) from error
 

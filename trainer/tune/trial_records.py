@@ -343,7 +343,8 @@ class TrialRecords:
         record = self[number]
         regular = [saved for saved in record.saved if not saved.is_recovery]
         pinned = self._controller.pinned
-        stay = {saved.name for saved in record.saved[-1:]} | {
+        # When one for repairs is saved follows the clock: it takes no other's place.
+        stay = {saved.name for saved in [*record.saved[-1:], *regular[-1:]]} | {
             saved.name
             for saved in record.saved
             if CheckpointRef(number, saved.row_number) in pinned
