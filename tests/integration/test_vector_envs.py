@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from checkpoints import encode
 from tests.small_runs import killing
@@ -21,11 +21,6 @@ from trainer.envs import native_vector_env
 from trainer.episodes.fragment import FragmentEpisode
 from trainer.errors import ConfigError, EnvContractError, EnvCreationError
 from trainer.metrics import comparable
-
-try:
-    from gymnasium.vector import AutoresetMode
-except ImportError:
-    pytest.skip("gymnasium 1.0 has one mode and no name for it", allow_module_level=True)
 
 MODES = list(AutoresetMode)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from checkpoints import encode
 from tests.integration.test_vector_envs import counters
@@ -18,11 +19,6 @@ from trainer.connectors import ObservationEncoder, PreviousSteps
 from trainer.env_runners.messages import SlotPosition
 from trainer.modules import RLModule
 from trainer.types import Array
-
-try:
-    from gymnasium.vector import AutoresetMode
-except ImportError:
-    pytest.skip("gymnasium 1.0 has one mode and no name for it", allow_module_level=True)
 
 MODES = list(AutoresetMode)
 
