@@ -19,7 +19,9 @@ from trainer.config.settings import (
     assignment,
     not_offered_problems,
     raise_problems,
+    search_space_problems,
     translate,
+    value_problems,
 )
 from trainer.config.validation import (
     COMMON_RULES,
@@ -27,8 +29,6 @@ from trainer.config.validation import (
     callback_problems,
     module_problems,
     rule_problems,
-    search_space_problems,
-    value_problems,
 )
 from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
@@ -511,6 +511,7 @@ class AlgorithmConfig(Sections):
         self, settings: Mapping[str, Any], place: str, known: Container[str]
     ) -> Iterator[Problem]:
         translation = translate(self._names, settings)
+        told = {str(problem) for problem in translation.problems}
         yield from (problem.inside(place) for problem in translation.problems)
         own = self._names.settings_of("training") | {"exploration_config", "explore"}
         own -= OF_THE_WHOLE_RUN
@@ -528,7 +529,7 @@ class AlgorithmConfig(Sections):
             )
         changed = self._for_one_module(kept)
         for problem in changed.find_problems():
-            if str(problem) not in known:
+            if str(problem) not in known and str(problem) not in told:
                 yield problem.inside(place)
 
     # ---- building
