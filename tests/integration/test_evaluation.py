@@ -105,7 +105,7 @@ def test_every_iteration_plays_other_episodes_and_a_seed_repeats_them() -> None:
 
 def test_a_restored_run_evaluates_with_the_seed_of_its_evaluation_config(tmp_path: Path) -> None:
     with config(evaluation_config={"seed": 3}).build_algo() as algo:
-        algo.save(tmp_path / "saved")
+        algo.save_to_path(tmp_path / "saved")
         played = numbers(algo.evaluate())
     with PPO.from_checkpoint(tmp_path / "saved", env=CountdownEnv) as restored:
         assert numbers(restored.evaluate()) == played
