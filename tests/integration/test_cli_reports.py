@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -34,6 +35,39 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path: Path) -> None:
     assert f"local-trainer train --algo PPO --env {ENV} --seed 5" in page
     assert "train_batch_size=40" in page
     assert "There are no runs at" in run("plot", "run/checkpoints", folder=tmp_path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "held_state", "told"),
+    [
+        ("TERMINATED", "done", "done", "It has ended: loss <= 1."),
+        ("ERROR", "failed", "failed", "Go on: local-trainer tune-resume {experiment}"),
+        ("RUNNING", "stopped", "running", "Go on: local-trainer tune-resume {experiment}"),
+        ("PAUSED", "stopped", "running", "Go on: local-trainer tune-resume {experiment}"),
+    ],
+)
+def test_a_trial_is_what_its_experiment_says(
+    status: str, state: str, held_state: str, told: str, tmp_path: Path
+) -> None:
+    experiment = tmp_path / "runs" / "tuned"
+    trial = experiment / "trials" / "00003"
+    trial.mkdir(parents=True)
+    reason = "loss <= 1" if status == "TERMINATED" else None
+    (trial / "trial.json").write_text(json.dumps({"status": status, "stop_reason": reason}))
+    (trial / "results.jsonl").write_text('{"training_iteration": 1}\n')
+    told = told.format(experiment=experiment)
+
+    def listed() -> str:
+        return run("runs", folder=tmp_path).stdout
+
+    assert f"trials/00003  {state}" in listed()
+    assert (f"local-trainer tune-resume {experiment}" in listed()) == (state == "stopped")
+    assert told in run("watch", trial, "--lines", folder=tmp_path).stdout
+    with RunLock(experiment):
+        assert f"trials/00003  {held_state}" in listed()
+    (trial / "run.json").write_text('{"stop": {}}')  # `resume` has gone on with it alone
+    assert "trials/00003  stopped" in listed()
+    assert "local-trainer resume runs/tuned/trials/00003" in listed()
 
 
 def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:

@@ -679,8 +679,9 @@ def _add_pages(
 ) -> None:
     parser.add_argument("paths", nargs="+", metavar="RUN", help="runs, or folders with runs")
     parser.add_argument(
-        "-o", "--output", default=output, metavar="FILE", help=f"{endings} (default: {output})"
-    )
+        "-o", "--output", default=output, metavar="FILE",
+        help=f"{endings}, replaced if it is there (default: {output})",
+    )  # fmt: skip
     parser.add_argument(
         "--label", dest="labels", action="append", metavar="TEXT",
         help="of a run, once per run in their order; the same for runs that belong together "
