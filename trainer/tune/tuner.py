@@ -62,6 +62,7 @@ from trainer.tune.stored_spec import (
     check_header,
     differences,
     header_of,
+    is_same_stop,
     made_again,
     space_of_plain,
     steady,
@@ -856,7 +857,7 @@ class _Restored:
         """Whether other stop criteria decide from now on."""
         if self.run_config is None or self.run_config.stop is None:
             return False
-        return bool(self.criteria_entry(setup)["stop"] != self._last_stop())
+        return not is_same_stop(self._last_stop(), StopCriteria(setup.run_config.stop))
 
 
 def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
