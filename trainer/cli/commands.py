@@ -48,6 +48,7 @@ from trainer.cli.settings_file import (
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
+from trainer.config.settings import raise_problems
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash
@@ -319,22 +320,19 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
     config, settings = _described(arguments)
-    errors: list[ConfigError] = []
     try:
         config.update_from_dict(settings)
     except ConfigError as error:
-        errors.append(error)
-        for name, value in settings.items():  # those that are known, to judge their values, too
+        for name, value in settings.items():  # those that are known, to judge them together
             with contextlib.suppress(ConfigError):
                 config.update_from_dict({name: value})
-    try:
-        config.validate()
-    except ConfigError as error:
-        errors.append(error)
-    if len(errors) > 1:
-        raise ConfigError("\n".join(map(str, errors))) from errors[0]
-    if errors:
-        raise errors[0]
+        further = [each for each in config.find_problems() if str(each) not in str(error)]
+        try:
+            raise_problems(type(config).__name__, further)
+        except ConfigError as others:
+            raise ConfigError(f"{error}\n{others}") from error
+        raise
+    config.validate()
     return config
 
 
