@@ -67,6 +67,47 @@ def test_an_interrupted_experiment_says_how_to_go_on(
     assert "stopped" in capsys.readouterr().out
 
 
+REFUSED = """
+from pathlib import Path
+
+from trainer import tune
+
+
+class Climbing(tune.Trainable):
+    def step(self):
+        return {"loss": self.iteration}
+
+    def save_checkpoint(self, checkpoint_dir):
+        if Path("full").exists():
+            raise OSError(28, "No space left on device")
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+
+def make():
+    return tune.Tuner(
+        Climbing,
+        tune_config=tune.TuneConfig(seed=0, in_process=True),
+        run_config=tune.RunConfig(name="x", stop={"training_iteration": 2}),
+    )
+"""
+
+
+def test_a_last_state_that_the_disk_refuses_is_an_error_until_it_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tuner.py").write_text(REFUSED)
+    Path("full").touch()
+    assert main(["tune", "tuner.py:make"]) == 1
+    assert "its state after report 2 could not be saved" in caplog.text
+    assert main(["tune-resume", "runs/x", "tuner.py:make"]) == 1
+    Path("full").unlink()
+    assert main(["tune-resume", "runs/x", "tuner.py:make"]) == 0
+    assert Path("runs/x/trials/00000/checkpoints/000002").is_dir()
+
+
 def test_an_experiment_of_code_is_not_gone_on_with_without_it(
     experiment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

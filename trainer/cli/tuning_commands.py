@@ -248,7 +248,7 @@ def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> in
             f"  local-trainer trials {folder}\n"
             f"  {_command_to_go_on(grid.experiment_path, code)}"
         )
-    return 1 if grid.num_errors else 0
+    return 1 if grid.num_errors or grid.unsaved else 0
 
 
 def _command_to_go_on(folder: str, code: str | None) -> str:

@@ -646,6 +646,7 @@ class _Setup:
         """The results of an experiment."""
         controller, records = experiment.controller, experiment.records
         reasons = list(controller.inexact_reasons)
+        unsaved = {ref.trial for ref in controller.unfinished_saves if self.spec.saves}
         if experiment.rows_differ:
             reasons.append("rows that were made again after a repair were others")
         metric: Any = plan.metric if isinstance(plan.metric, str) else None
@@ -668,6 +669,7 @@ class _Setup:
             inexact_reasons=reasons,
             space=plan.space,
             stop_reason=reason,
+            unsaved=sorted(unsaved),
         )
 
 
