@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # ---- garbage
 
@@ -46,7 +47,7 @@ def collections_paused() -> Iterator[None]:
 _STOPPED = 130
 _MODULE = "trainer.cli"
 _SCRIPT = "local-trainer"
-_DEFAULTS = {
+_DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -120,8 +121,8 @@ def test_only_our_script_ends_quietly_while_it_imports(
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(multiprocessing.process, "_parent_process", parent)
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    defaults = [signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN]
-    before = [*map(signal.signal, numbers, defaults)]
+    defaults: list[Any] = [signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN]
+    before = [signal.signal(*pair) for pair in zip(numbers, defaults, strict=True)]
     try:
         end_quietly_while_importing()
         changed = [signal.getsignal(each) for each in numbers]
