@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import logging
 import threading
 import time
@@ -452,21 +453,19 @@ class MetricsLogger(Checkpointable):
 
     def _log_all(self, values: Iterable[tuple[Key, Any]], given: tuple[Any, ...]) -> None:
         """Logs values under keys in any spelling, or nothing: one that is refused leaves no key."""
-        made: dict[Path, Statistic] = {}
+        num_known = len(self._table.by_path)
         accepted: list[tuple[Statistic, Any]] = []
         try:
             for key, value in values:
                 statistic = self._by_key.get(key)
                 if statistic is None:
-                    is_new = self._table.find(key) is None
                     statistic = self._table.find_or_make(key, given, in_results=self._is_root)
-                    if is_new:
-                        made[path_of(key)] = statistic
                 elif given != statistic.given:
                     self._table.check_given(statistic, given)
                 accepted.append((statistic, statistic.accepted(value)))
         except BaseException:
-            self._table.delete(made)
+            made = itertools.islice(self._table.by_path.items(), num_known, None)
+            self._table.delete(dict(made))
             raise
         for statistic, value in accepted:
             statistic.log(value)
