@@ -117,8 +117,9 @@ def profile(arguments: argparse.Namespace) -> int:
 
 def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
     """A run per seed; the arguments were checked before the first begins."""
-    if arguments.seed is not None:
-        raise ConfigError("--seed and --seeds were both given. Give --seeds alone.")
+    if arguments.seed is not None or "seed" in dict(arguments.settings):
+        option = "--seed" if arguments.seed is not None else "--set seed=…"
+        raise ConfigError(f"{option} and --seeds were both given. Give --seeds alone.")
     own = argparse.ArgumentParser()
     own.add_argument("command")
     for name in ("--seeds", "--jobs", "--run-dir"):
@@ -302,7 +303,11 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings on the command line, by name."""
+    """The settings on the command line, by name.
+
+    Raises:
+        ConfigError: an option and `--set` say different things of one.
+    """
     given = {
         "num_env_runners": arguments.num_env_runners,
         "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
@@ -310,6 +315,13 @@ def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "callbacks_class": named_callbacks(arguments.callbacks) or None,
     }
     settings = {name: value for name, value in given.items() if value is not None}
+    for name, value in arguments.settings:
+        own = {"env": arguments.env, **settings}.get(name)
+        if own is not None and own != value:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {own} and --set {name}={value} say different things "
+                "of one setting. Give one of them."
+            )
     return {**settings, **dict(arguments.settings)}
 
 

@@ -190,15 +190,13 @@ def stop_of_plain(described: Any) -> Any:
     Raises:
         TuneError: some are code.
     """
-    found: dict[str, Any] = {}
     for entry in described or ():
         if not isinstance(entry, list):
             raise TuneError(
                 f"The experiment stops by {_shown_stopper(entry)}, which is code. Give it again: "
                 "Tuner.restore(path, trainable, run_config=RunConfig(stop=…))."
             )
-        for key, sign, bound in entry:
-            found[key] = (sign, bound)
+    found = [{key: (sign, bound) for key, sign, bound in entry} for entry in described or ()]
     return found or None
 
 
