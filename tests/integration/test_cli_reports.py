@@ -88,6 +88,14 @@ def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
     assert (tmp_path / "film.mp4").stat().st_size > 1000
 
 
+def test_episodes_that_are_shown_are_those_of_an_evaluation(tmp_path: Path) -> None:
+    lengths = 'evaluation_config={"env_config": {"min_length": 20, "max_length": 20}}'
+    given = ["--set", 'env_config={"min_length": 5, "max_length": 5}', "--set", lengths]
+    train(tmp_path, "--stop-iterations", 1, *given)
+    for words in ([], ["--human"]):
+        assert "20 steps" in run("play", "run", "--env", ENV, *words, folder=tmp_path).stdout
+
+
 def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own(tmp_path: Path) -> None:
     small = [word for word in SMALL if word not in ("--seed", "5")]
     words = ["--env", ENV, *small, "--num-env-runners", "0", "--stop-iterations", "2"]

@@ -148,6 +148,8 @@ def test_runs_that_differ_by_the_seed_alone_belong_together() -> None:
     assert list(grouped(runs, ["a", "b", "a", "b"])) == ["a", "b"]
     with pytest.raises(ReportError, match="2 labels were given for 4 runs"):
         grouped(runs, ["a", "b"])
+    with pytest.raises(ReportError, match=r"`labels='four'` is one text; .*=\['four'\] \* 4 for"):
+        grouped(runs, "four")
 
 
 # ---- pictures and pages

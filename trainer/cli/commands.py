@@ -23,7 +23,7 @@ from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
-from checkpoints import read_checkpoint, read_code, read_manifest
+from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.time_split import PARTS
@@ -179,9 +179,7 @@ def play(arguments: argparse.Namespace) -> int:
     settings = _evaluation_settings(arguments)
     mode = "human" if arguments.human else "rgb_array" if arguments.video else None
     if mode is not None:
-        state: Any = read_checkpoint(checkpoint, "config").components["config"]
-        env_config = {**(state["settings"].get("env_config") or {}), "render_mode": mode}
-        settings["evaluation_config"]["env_config"] = env_config
+        settings["evaluation_config"]["env_config"] = {"render_mode": mode}
     with tempfile.TemporaryDirectory() as folder, missing_extras_told():
         films: list[RLlibCallback] = []
         if arguments.video is not None:
