@@ -381,7 +381,7 @@ def write_whole_file(
     """Write a file beside its place, put it there, and return its absolute path.
 
     Whenever the process or the machine stops, the old content or the new one is there, whole.
-    `content` is all of it, or what writes it into the open file; its directory exists.
+    `content` is all of it, or what writes it into the open file. Folders above it are made.
 
     Raises:
         CheckpointWriteError: if something is there already and `overwrite` is false, or if it
@@ -394,6 +394,7 @@ def write_whole_file(
             "`overwrite=True` (`--overwrite`)."
         )
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         os.close(descriptor)
         unfinished = Path(name)
@@ -405,7 +406,6 @@ def write_whole_file(
             unfinished.chmod(0o644)  # temporary files are for their owner only
     except OSError as error:
         raise CheckpointWriteError(
-            f"{target} could not be written: {error}. Check that its folder exists, free space and "
-            "permissions."
+            f"{target} could not be written: {error}. Check its path, free space and permissions."
         ) from error
     return target

@@ -1,4 +1,4 @@
-"""While `trainer` is imported: its siblings are ours, Ctrl-C on the command line ends quietly.
+"""While `trainer` is imported: its siblings are ours, signals end the command line quietly.
 
 And nothing is looked through for garbage.
 """
@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # ---- garbage
 
@@ -40,32 +41,42 @@ def collections_paused() -> Iterator[None]:
 
 # ---- interrupted import
 #
-# Ctrl-C while Python still imports this library for the command line: one line, not a traceback.
-# Only the command line's: in a program of the user's, Ctrl-C raises KeyboardInterrupt as always.
+# A signal while Python still imports this library for the command line: one line, and the exit code
+# of later ones. Only the command line's: a program of the user's ends as always.
 
 _STOPPED = 130
 _MODULE = "trainer.cli"
 _SCRIPT = "local-trainer"
+_DEFAULTS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 def end_quietly_while_importing() -> None:
-    """Until `importing_is_over`, Ctrl-C ends the process, if it is one of the command line."""
+    """Until `importing_is_over`, signals end the process, if it is one of the command line."""
     if not _is_command_line():
         return
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is default:  # what is ignored stays ignored
+            signal.signal(number, _end)
 
 
 def _is_command_line() -> bool:
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        return False  # a child of it, which has its words
     is_module = sys.argv[:1] == ["-m"] and _MODULE in sys.orig_argv
     is_script = bool(sys.argv) and Path(sys.argv[0]).name == _SCRIPT
     return is_module or is_script
 
 
 def importing_is_over() -> None:
-    """Ctrl-C raises KeyboardInterrupt again."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Signals do again what they do in Python."""
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is _end:
+            signal.signal(number, default)
 
 
 def _end(_: int, __: object) -> None:

@@ -279,8 +279,13 @@ def test_a_signal_at_any_moment_ends_in_time(seed: int, tmp_path: Path) -> None:
         assert found.errors == "Stopped.\n"
 
 
-@pytest.mark.parametrize("is_script", [False, True])
-def test_ctrl_c_while_python_still_imports_is_one_line(is_script: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("is_script", "number"),
+    [(False, signal.SIGINT), (True, signal.SIGTERM), (False, signal.SIGHUP)],
+)
+def test_a_signal_while_python_still_imports_is_one_line(
+    is_script: bool, number: signal.Signals, tmp_path: Path
+) -> None:
     stuck = 'import threading\nfrom pathlib import Path\nPath("is_there").touch()\n'
     (tmp_path / "gymnasium.py").write_text(f"{stuck}threading.Event().wait()\n")
     script = tmp_path / "local-trainer"
@@ -292,5 +297,5 @@ def test_ctrl_c_while_python_still_imports_is_one_line(is_script: bool, tmp_path
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert wait_until((tmp_path / "is_there").exists)
-    found = ended(process, signal.SIGINT)
+    found = ended(process, number)
     assert (found.code, found.out, found.errors) == (130, "", "Stopped.\n")

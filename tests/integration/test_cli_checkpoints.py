@@ -309,6 +309,10 @@ def test_export_writes_arrays_of_the_weights_or_of_a_component(folder: Path) -> 
     run("export", "run/checkpoints/000001/connectors", "c.npz", folder=folder)
     assert "ends with .npz" in run("export", "run", "w.txt", folder=folder, code=1).stderr
     run("export", "run", "w.onnx", "--component", "x", folder=folder, code=1)
+    of_policies = ["--module", "x", "--env", "y", "--allow-code"]
+    refused = run("export", "run", "v.npz", *of_policies, folder=folder, code=1).stderr
+    assert "--env, --module, --allow-code would change nothing about weights" in refused
+    assert not (folder / "v.npz").exists()
 
 
 def test_export_without_the_package_onnx_says_how_to_install_it(

@@ -307,6 +307,10 @@ def test_a_misspelt_word_is_answered_with_the_nearest(
     ("words", "expected"),
     [
         (["--jobs", "2"], "no --seeds were given"),
+        (["--seeds", "1-2", "--set", "seed=4"], "--set seed=… and --seeds were both given"),
+        (["--seed", "3", "--set", "seed=4"], "--seed 3 and --set seed=4 say different things"),
+        (["--set", "env=CartPole-v1"], "CountdownEnv and --set env=CartPole-v1 say different"),
+        (["--num-env-runners", "1", "--set", "num_env_runners=0"], "--num-env-runners 1 and"),
         (["--track", "mlfow:"], "Did you mean 'mlflow'?"),
         (["--config", "none.yaml"], "there is no such file in"),
         (["--config", "settings.d"], "--config settings.d/settings.json."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -36,6 +37,39 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path: Path) -> None:
     assert "There are no runs at" in run("plot", "run/checkpoints", folder=tmp_path, code=1).stderr
 
 
+@pytest.mark.parametrize(
+    ("status", "state", "held_state", "told"),
+    [
+        ("TERMINATED", "done", "done", "It has ended: loss <= 1."),
+        ("ERROR", "failed", "failed", "Go on: local-trainer tune-resume {experiment}"),
+        ("RUNNING", "stopped", "running", "Go on: local-trainer tune-resume {experiment}"),
+        ("PAUSED", "stopped", "running", "Go on: local-trainer tune-resume {experiment}"),
+    ],
+)
+def test_a_trial_is_what_its_experiment_says(
+    status: str, state: str, held_state: str, told: str, tmp_path: Path
+) -> None:
+    experiment = tmp_path / "runs" / "tuned"
+    trial = experiment / "trials" / "00003"
+    trial.mkdir(parents=True)
+    reason = "loss <= 1" if status == "TERMINATED" else None
+    (trial / "trial.json").write_text(json.dumps({"status": status, "stop_reason": reason}))
+    (trial / "results.jsonl").write_text('{"training_iteration": 1}\n')
+    told = told.format(experiment=experiment)
+
+    def listed() -> str:
+        return run("runs", folder=tmp_path).stdout
+
+    assert f"trials/00003  {state}" in listed()
+    assert (f"local-trainer tune-resume {experiment}" in listed()) == (state == "stopped")
+    assert told in run("watch", trial, "--lines", folder=tmp_path).stdout
+    with RunLock(experiment):
+        assert f"trials/00003  {held_state}" in listed()
+    (trial / "run.json").write_text('{"stop": {}}')  # `resume` has gone on with it alone
+    assert "trials/00003  stopped" in listed()
+    assert "local-trainer resume runs/tuned/trials/00003" in listed()
+
+
 def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
     train(tmp_path, "--stop-iterations", 1, env="CartPole-v1")
     played = run("play", "run", "--episodes", 2, "--seed", 3, folder=tmp_path)
@@ -52,6 +86,14 @@ def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
     filmed = run("play", "run", "--video", "film.mp4", folder=tmp_path)
     assert filmed.stdout.splitlines()[-1] == "film.mp4"
     assert (tmp_path / "film.mp4").stat().st_size > 1000
+
+
+def test_episodes_that_are_shown_are_those_of_an_evaluation(tmp_path: Path) -> None:
+    lengths = 'evaluation_config={"env_config": {"min_length": 20, "max_length": 20}}'
+    given = ["--set", 'env_config={"min_length": 5, "max_length": 5}', "--set", lengths]
+    train(tmp_path, "--stop-iterations", 1, *given)
+    for words in ([], ["--human"]):
+        assert "20 steps" in run("play", "run", "--env", ENV, *words, folder=tmp_path).stdout
 
 
 def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 from trainer.cli.main import main
 from trainer.errors import ConfigError
+from trainer.tune.journal_file import read_journal
 from trainer.tune.population_based_training import PopulationBasedTraining
+from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stored_spec import stop_of_plain
 from trainer.tune.tuner import Tuner
 
 TUNER = """
@@ -65,6 +68,84 @@ def test_an_interrupted_experiment_says_how_to_go_on(
     Path("my tuner.py").write_text(TUNER)
     assert main(shlex.split(line)[1:]) == 0
     assert "stopped" in capsys.readouterr().out
+
+
+REFUSED = """
+from pathlib import Path
+
+from trainer import tune
+
+
+class Climbing(tune.Trainable):
+    def step(self):
+        return {"loss": self.iteration}
+
+    def save_checkpoint(self, checkpoint_dir):
+        if Path("full").exists():
+            raise OSError(28, "No space left on device")
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+
+def make():
+    return tune.Tuner(
+        Climbing,
+        tune_config=tune.TuneConfig(seed=0, in_process=True),
+        run_config=tune.RunConfig(name="x", stop={"training_iteration": 2}),
+    )
+"""
+
+
+def test_a_last_state_that_the_disk_refuses_is_an_error_until_it_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tuner.py").write_text(REFUSED)
+    Path("full").touch()
+    assert main(["tune", "tuner.py:make"]) == 1
+    assert "its state after report 2 could not be saved" in caplog.text
+    assert main(["tune-resume", "runs/x", "tuner.py:make"]) == 1
+    Path("full").unlink()
+    assert main(["tune-resume", "runs/x", "tuner.py:make"]) == 0
+    assert Path("runs/x/trials/00000/checkpoints/000002").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--set", "lr=1", "--space", "lr=uniform(0, 1)"], "--space says what 'lr' is, and so"),
+        (["--set", "env=Other-v1"], "--env says what 'env' is, and so does another option"),
+    ],
+)
+def test_what_two_options_say_is_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "PPO", "--env", "CartPole-v1", *words]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounds = ["--stop", "loss>=9", "--stop", "loss<=0", "--stop", "training_iteration=5"]
+    assert main(["tune-resume", "runs/climb", "my tuner.py:make", *bounds]) == 0
+    described = [[["loss", ">=", 9.0], ["training_iteration", ">=", 5.0]], [["loss", "<=", 0.0]]]
+    entries = read_journal(Path("runs/climb/journal.jsonl"))[0]
+    (written,) = [entry for entry in entries if entry["event"] == "criteria"]
+    assert written["stop"] == described
+    assert StopCriteria(stop_of_plain(described)).describe() == described
+
+
+def test_what_is_best_is_asked_for_in_words_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tuner.py").write_text(REFUSED)
+    assert main(["tune", "tuner.py:make"]) == 0
+    assert main(["best", "runs/x", "--mode", "min"]) == 1
+    assert "metric None, mode 'min'. Say it: --metric" in capsys.readouterr().err
+    assert main(["best", "runs/x", "--mode", "min", "--metric", "loss"]) == 0
 
 
 def test_an_experiment_of_code_is_not_gone_on_with_without_it(

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from callbacks import RLlibCallback
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import ConfigError, PPOConfig
+from trainer import PPO, ConfigError, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv, FailingEnv
 
@@ -98,6 +98,20 @@ def test_every_iteration_plays_other_episodes_and_a_seed_repeats_them() -> None:
     assert seeded["episode_lengths"] == again["episode_lengths"] != first["episode_lengths"]
     assert played(evaluation_seed=3, seed=77)[0]["episode_lengths"] == seeded["episode_lengths"]
     assert played(evaluation_seed=4)[0] != seeded
+    assert played(evaluation_config={"seed": 3}) == [seeded, again], "as RLlib spells it"
+    own = config().read_value("seed")
+    assert played(evaluation_config={"seed": own}) == [first, second], "nothing is different"
+
+
+def test_a_restored_run_evaluates_with_the_seed_of_its_evaluation_config(tmp_path: Path) -> None:
+    with config(evaluation_config={"seed": 3}).build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+        played = numbers(algo.evaluate())
+    with PPO.from_checkpoint(tmp_path / "saved", env=CountdownEnv) as restored:
+        assert numbers(restored.evaluate()) == played
+        restored.adopt_root_seed(99)
+        lengths = restored.evaluate()["env_runners/hist_stats"]["episode_lengths"]
+    assert lengths == played["env_runners"]["hist_stats"]["episode_lengths"]
 
 
 def test_the_interval_says_when_and_the_last_result_stays() -> None:

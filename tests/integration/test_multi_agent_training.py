@@ -119,6 +119,23 @@ def test_a_frozen_module_acts_and_does_not_learn() -> None:
         assert not algo.is_trained("even")
 
 
+@pytest.mark.parametrize("count_by", ["env_steps", "agent_steps"])
+@pytest.mark.parametrize("trained", [[], lambda module_id, batch: False])
+def test_where_no_module_learns_no_steps_are_trained(trained: Any, count_by: str) -> None:
+    config = gaps(0, 2).multi_agent(policies_to_train=trained, count_steps_by=count_by)
+    config.reporting(min_train_timesteps_per_iteration=50)  # nothing to wait for
+    with config.build_algo() as algo:
+        result = algo.train()
+        assert result["num_training_step_calls_per_iteration"] == 1, "else it would never end"
+        assert result["num_env_steps_trained"] == 0
+        together = result["learners/__all_modules__"]
+        assert {name: value for name, value in together.items() if value} == {}
+        algo.set_policies_to_train(["odd"])
+        result = algo.train()
+    assert result["num_training_step_calls_per_iteration"] > 1
+    assert result["num_env_steps_trained"] == result["env_runners/num_env_steps_sampled"]
+
+
 def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
     with gaps(0, 2).build_algo() as algo:
         algo.train()

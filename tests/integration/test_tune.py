@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
@@ -18,6 +19,8 @@ from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
 from trainer.tune.journal_file import JournalFile
+from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stored_spec import is_same_stop, steady, stop_of_plain
 
 
 def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:
@@ -484,6 +487,58 @@ def test_an_experiment_is_extended_by_later_criteria_and_more_samples(tmp_path: 
     again = tune.Tuner.restore(tmp_path / "x", counting).fit()
     assert losses(again) == [[1, 2, 3, 4], [1, 2, 3, 4]]
     assert again.inexact_reasons == ()
+
+
+class FromLoss(tune.stopper.Stopper):
+    """A user's, which keeps the argument in its own way and what no two processes share."""
+
+    def __init__(self, bound: float) -> None:
+        self.bounds, self.made_at = {bound}, object()
+
+    def __call__(self, trial_id: str, result: Any) -> bool:
+        return any(result["loss"] >= bound for bound in self.bounds)
+
+
+@pytest.mark.parametrize(
+    "stopper",
+    [
+        FromLoss,
+        lambda bound: tune.stopper.CombinedStopper(tune.stopper.NoopStopper(), FromLoss(bound)),
+        lambda bound: functools.partial(lambda bound, _, row: row["loss"] >= bound, bound),
+        lambda bound: tune.stopper.TrialPlateauStopper("one", num_results=2, grace_period=bound),
+    ],
+)
+def test_a_stopper_with_other_arguments_is_another_one(stopper: Any, tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        found = tune.get_checkpoint()
+        for step in range(1 if found is None else found.data()["step"] + 1, 9):
+            checkpoint = tune.Checkpoint.from_data({"step": step})
+            tune.report(loss=step, one=1, checkpoint=checkpoint)
+
+    run(train, tmp_path, name="x", stop=stopper(2))
+    journal = tmp_path / "x" / "journal.jsonl"
+    num_amended = []
+    for bound in (2, 4, 4):
+        changed = tune.RunConfig(stop=stopper(bound), verbose=0)
+        grid = tune.Tuner.restore(tmp_path / "x", train, run_config=changed).fit()
+        assert losses(grid) == [[*range(1, bound + 1)]]
+        assert grid.inexact_reasons == ()
+        num_amended.append(journal.read_text().count('"criteria"'))
+    assert num_amended == [0, 1, 1]
+
+
+def test_a_journal_of_before_knows_stoppers_by_their_reasons(tmp_path: Path) -> None:
+    stopper = tune.stopper.TrialPlateauStopper("one", num_results=2, grace_period=3)
+    described = steady(StopCriteria([stopper, {"loss": 2}]).describe())
+    assert described[0] == {
+        "type": "TrialPlateauStopper(metric='one', std=0.01, num_results=2, grace_period=3, "
+        "metric_threshold=None, mode=None)"
+    }
+    for known in (described, ["plateau of one", [["loss", ">=", 2]]]):
+        assert is_same_stop(known, StopCriteria([stopper, {"loss": 2}]))
+        assert not is_same_stop(known, StopCriteria([stopper, {"loss": 3}]))
+    with pytest.raises(TuneError, match=r"stops by TrialPlateauStopper\(metric='one'.* is code"):
+        stop_of_plain(described)
 
 
 def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -> None:

@@ -713,6 +713,16 @@ class Endless(SyncVectorEnv):
         return *answer, {key.replace("final_obs", "old"): infos[key] for key in infos}
 
 
+class LastOf(SyncVectorEnv):
+    """Gives other last observations than it should."""
+
+    given: Any = None
+
+    def step(self, actions: Any) -> Any:
+        *answer, infos = super().step(actions)
+        return *answer, {**infos, "final_obs": self.given} if "final_obs" in infos else infos
+
+
 class Listing(SyncVectorEnv):
     def step(self, actions: Any) -> Any:
         *answer, _ = super().step(actions)
@@ -736,6 +746,18 @@ class Bare(SyncVectorEnv):
         (
             Endless,
             r"Endless.* SAME_STEP, .*sub-env 0 without.*'_old', .*expected infos\[\"final_",
+        ),
+        (
+            type("Flat", (LastOf,), {"given": np.zeros((3, 2, 2))}),
+            r"(?s)Flat ended .*sub-env 0 with infos\[\"final_obs\"\]\[0\]=arr.* shape \(2, 2\); e",
+        ),
+        (
+            type("Ragged", (LastOf,), {"given": [[1.0, [2.0]]] * 3}),
+            r", \[2.0\]\], of shape none: its rows",
+        ),
+        (
+            type("Ended", (LastOf,), {"given": np.zeros((0, 2))}),
+            "Ended, whose .* 0 without its last",
         ),
         (Listing, r"Listing returned the infos \[\{\}.*expected a dict of arrays"),
         (Short, "Short returned 2 observations; expected 3"),

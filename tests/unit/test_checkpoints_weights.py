@@ -99,9 +99,11 @@ def test_an_npz_file_holds_the_same_arrays_under_the_same_names(
     with pytest.raises(CheckpointWriteError, match="overwrite"):
         export_weights(checkpoint, file)
     assert export_weights(checkpoint, file, overwrite=True).read_bytes() == data
-    with pytest.raises(CheckpointWriteError, match="folder"):
-        export_weights(checkpoint, tmp_path / "nowhere" / "weights.npz")
+    with pytest.raises(CheckpointWriteError, match="could not be written"):
+        export_weights(checkpoint, file / "weights.npz")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "weights.npz"]
+    deep = export_weights(checkpoint, tmp_path / "new" / "folder" / "weights.npz")
+    assert deep.read_bytes() == data, "folders are made, as for pictures and pages"
 
 
 def test_neither_gymnasium_nor_the_trainer_is_imported(checkpoint: Path) -> None:

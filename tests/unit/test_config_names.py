@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from checkpoints.arguments import number
+from trainer import tune
 from trainer.algorithms.dqn.dqn import DQNConfig
 from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig, Setting, config_values, section
@@ -223,6 +224,25 @@ def test_all_unknown_names_of_a_call_are_told_and_nothing_is_set() -> None:
     assert "`num_epochs`" in text
     assert "It belongs to env_runners()" in text
     assert config == PPOConfig()
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda given: PPOConfig().training(**given),
+        PPOConfig.from_dict,
+        lambda given: PPOConfig.overrides(**given),
+        lambda given: PPOConfig().evaluation(evaluation_config=given),
+        lambda given: PPOConfig().checked_settings_of_module("a", given),
+    ],
+)
+def test_an_unknown_name_hides_no_wrong_value(give: Callable[[dict[str, Any]], Any]) -> None:
+    is_drawn = tune.uniform(0.5, 1.0)
+    with pytest.raises(UnknownSettingError) as caught:
+        give({"lr": -1, "gama": 0.5, "gamma": is_drawn, "model": None, "clip_param": 0.1})
+    assert "`gama=0.5`: no setting" in str(caught.value)
+    assert "`lr=-1`: expected a number ≥ 0" in str(caught.value)
+    assert str(caught.value).count(": expected ") == 1
 
 
 def test_name_like_nothing_lists_what_the_section_takes() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing.process
+import operator
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -105,17 +108,27 @@ main({arguments})
 
 
 @pytest.mark.parametrize(
-    ("program", "ours"), [("bin/local-trainer", True), ("local-trainer.py", False)]
+    ("program", "parent", "ours"),
+    [
+        ("bin/local-trainer", None, True),
+        ("local-trainer.py", None, False),
+        ("bin/local-trainer", object(), False),
+    ],
 )
 def test_only_our_script_ends_quietly_while_it_imports(
-    program: str, ours: bool, monkeypatch: pytest.MonkeyPatch
+    program: str, parent: object, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [program])
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(multiprocessing.process, "_parent_process", parent)
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    defaults: list[Any] = [signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN]
+    before = [signal.signal(*pair) for pair in zip(numbers, defaults, strict=True)]
     try:
         end_quietly_while_importing()
-        assert (signal.getsignal(signal.SIGINT) is not signal.default_int_handler) == ours
+        changed = [signal.getsignal(each) for each in numbers]
+        assert [*map(operator.is_, changed, defaults)] == [not ours, not ours, True]
         importing_is_over()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert [*map(signal.getsignal, numbers)] == defaults
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -361,8 +361,10 @@ def test_times_are_logged_as_means_and_are_no_state() -> None:
         pass  # the time of a block that failed counts as well
     assert logger.get_state() == {"statistics": []}
     assert logger.compile() == {"block": 2.0, "deep": {"block": 2.0}}
-    with pytest.raises(TypeError, match=r"unknown options \['windw'\]"):
+    with pytest.raises(TypeError, match=r"log_time\(\) got unknown options \['windw'\]"):
         logger.log_time("block", windw=3)
+    with pytest.raises(TypeError, match=r"log_dict\(\) got unknown options \['windw'\]"):
+        logger.log_dict({"block": 1.0}, windw=3)
 
 
 def test_a_timer_can_be_nested_in_itself() -> None:
@@ -385,6 +387,27 @@ def test_dicts_are_logged_leaf_by_leaf() -> None:
     assert logger.peek(("top", "b")) == {"c": 2}
     assert ("top", "b") in logger
     assert ("top", "x") not in logger
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"kept": 5, "new": {"good": 1, "bad": "x"}}, r"^top/new/bad: str 'x' cannot be logged"),
+        ({"kept": 5, "new": {"good": 1}, "kept/below": 2}, "'top/kept/below' cannot be .* beside"),
+        ({"new": 1, "kept": [1, 2]}, "^top/kept: list"),
+    ],
+)
+def test_a_dict_with_one_leaf_that_is_refused_logs_nothing(
+    values: dict[str, Any], told: str
+) -> None:
+    logger = MetricsLogger()
+    logger.log_value("top/kept", 3.0, reduce="sum")
+    before = logger.get_state()
+    with pytest.raises(MetricsError, match=told):
+        logger.log_dict(values, key="top", reduce="sum")
+    assert logger.get_state() == before
+    logger.log_dict({"kept": 5, "new": {"good": 1}}, key="top", reduce="sum")
+    assert logger.peek("top") == {"kept": 8.0, "new": {"good": 1}}
 
 
 def test_peek_of_an_unknown_key_names_the_nearest() -> None:

@@ -538,10 +538,15 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         return make_group(
             self.config.get_evaluation_config_object(),
             Role.EVALUATION,
-            root_seed=self.root_seed,
+            root_seed=self._evaluation_root_seed,
             on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=True),
             on_metrics=on_metrics,
         )
+
+    @property
+    def _evaluation_root_seed(self) -> int:
+        fixed = self.config.fixed_evaluation_seed
+        return self.root_seed if fixed is None else fixed
 
     # ---- what subclasses implement
 
@@ -998,8 +1003,8 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             learner.root_seed = root_seed
             self._inference[id_].normalize_with(learner.normalization)
         evaluation = self.eval_env_runner_group
-        if evaluation is not None and self.config.evaluation_seed is None:
-            evaluation.set_root_seed(root_seed)
+        if evaluation is not None:
+            evaluation.set_root_seed(self._evaluation_root_seed)
 
     # ---- acting outside of training
 

@@ -205,14 +205,12 @@ def make_group(
     Args:
         config: of the algorithm, or for evaluation `get_evaluation_config_object()`.
         role: TRAINING or EVALUATION.
-        root_seed: of the run; an `evaluation_seed` replaces it for evaluation.
+        root_seed: of their randomness.
         on_recreated: told the numbers of runners that were replaced.
         on_metrics: told what functions given to `foreach_env_runner` logged.
         postprocessing: what trajectories get before callbacks see them; None without a listener.
     """
     is_evaluation = role is Role.EVALUATION
-    if is_evaluation and config.evaluation_seed is not None:
-        root_seed = config.evaluation_seed
     limit_s = config.evaluation_sample_timeout_s if is_evaluation else config.sample_timeout_s
     spec = env_runner_spec(config, root_seed=root_seed, role=role)
     return EnvRunnerGroup(

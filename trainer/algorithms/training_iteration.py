@@ -300,7 +300,7 @@ class TrainingIterations:
         if evaluations.is_interrupted or (is_due and config.evaluation_parallel_to_training):
             with result.time("evaluation_iteration"):
                 evaluations.begin_iteration(is_due=is_due)
-        has_done_enough = _limits_of(config)
+        has_done_enough = _limits_of(algorithm)
         while not has_done_enough(result, time.monotonic() - started_at):
             self._make_training_step()
             result.num_training_steps += 1
@@ -412,11 +412,12 @@ class TrainingIterations:
             )
 
 
-def _limits_of(config: AlgorithmConfig) -> Callable[[IterationResult, float], bool]:
+def _limits_of(algorithm: _Algorithm) -> Callable[[IterationResult, float], bool]:
     """Says whether an iteration has done enough, from its numbers so far and its seconds.
 
     The settings are read once: an iteration of short rounds has hundreds of training steps.
     """
+    config = algorithm.config
     least_s, by_agent = config.min_time_s_per_iteration or 0, config.counts_agent_steps
     least_sampled = config.min_sample_timesteps_per_iteration or 0
     least_trained = config.min_train_timesteps_per_iteration or 0
@@ -425,7 +426,9 @@ def _limits_of(config: AlgorithmConfig) -> Callable[[IterationResult, float], bo
         if not result.num_training_steps or elapsed_s < least_s:
             return False
         sampled, trained = result.num_steps(by_agent=by_agent)
-        return sampled >= least_sampled and trained >= least_trained
+        if sampled < least_sampled:
+            return False
+        return trained >= least_trained or not any(map(algorithm.is_trained, algorithm.learners))
 
     return are_reached
 
@@ -555,9 +558,10 @@ class IterationResult:
 
         Args:
             metrics: by module, of those that were updated.
-            num_env_steps: env steps that it was made from.
+            num_env_steps: env steps that it was made from; none are counted if no module learnt.
             num_agent_steps: agent steps that it was made from.
         """
+        num_env_steps = num_env_steps if metrics else 0
         rows = {id_: own.get("num_module_steps_trained", 0) for id_, own in metrics.items()}
         self.num_env_steps_trained += num_env_steps
         self._num_agent_steps_trained += num_agent_steps

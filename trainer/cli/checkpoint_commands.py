@@ -517,6 +517,7 @@ def export(arguments: argparse.Namespace) -> int:
         checkpoint = str(checkpoint_at(checkpoint))
     is_policy = kind == ".onnx" or arguments.policy
     if not is_policy:
+        _refuse_options_of_policies(arguments)
         file = export_weights(
             checkpoint, arguments.file, component=component, overwrite=arguments.overwrite
         )
@@ -538,6 +539,18 @@ def export(arguments: argparse.Namespace) -> int:
     else:
         tell(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
     return 0
+
+
+def _refuse_options_of_policies(arguments: argparse.Namespace) -> None:
+    options = {"--env": arguments.env, "--module": arguments.module}
+    given = [option for option, value in options.items() if value is not None]
+    given += ["--allow-code"] if arguments.allow_code else []
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)} would change nothing about weights, which are read and not run. "
+            "Leave it out, or add --policy; --component learner/ID/rl_module chooses the weights "
+            "of one module."
+        )
 
 
 def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:

@@ -23,7 +23,7 @@ from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
-from checkpoints import read_checkpoint, read_code, read_manifest
+from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.time_split import PARTS
@@ -48,6 +48,7 @@ from trainer.cli.settings_file import (
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
 from trainer.config.config_values import foreign_names
+from trainer.config.settings import raise_problems
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
 from trainer.runner_group.crash_files import read_crash
@@ -116,8 +117,9 @@ def profile(arguments: argparse.Namespace) -> int:
 
 def _train_seeds(arguments: argparse.Namespace, config: AlgorithmConfig) -> int:
     """A run per seed; the arguments were checked before the first begins."""
-    if arguments.seed is not None:
-        raise ConfigError("--seed and --seeds were both given. Give --seeds alone.")
+    if arguments.seed is not None or "seed" in dict(arguments.settings):
+        option = "--seed" if arguments.seed is not None else "--set seed=…"
+        raise ConfigError(f"{option} and --seeds were both given. Give --seeds alone.")
     own = argparse.ArgumentParser()
     own.add_argument("command")
     for name in ("--seeds", "--jobs", "--run-dir"):
@@ -177,9 +179,7 @@ def play(arguments: argparse.Namespace) -> int:
     settings = _evaluation_settings(arguments)
     mode = "human" if arguments.human else "rgb_array" if arguments.video else None
     if mode is not None:
-        state: Any = read_checkpoint(checkpoint, "config").components["config"]
-        env_config = {**(state["settings"].get("env_config") or {}), "render_mode": mode}
-        settings["evaluation_config"]["env_config"] = env_config
+        settings["evaluation_config"]["env_config"] = {"render_mode": mode}
     with tempfile.TemporaryDirectory() as folder, missing_extras_told():
         films: list[RLlibCallback] = []
         if arguments.video is not None:
@@ -301,7 +301,11 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings on the command line, by name."""
+    """The settings on the command line, by name.
+
+    Raises:
+        ConfigError: an option and `--set` say different things of one.
+    """
     given = {
         "num_env_runners": arguments.num_env_runners,
         "num_envs_per_env_runner": arguments.num_envs_per_env_runner,
@@ -309,6 +313,13 @@ def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "callbacks_class": named_callbacks(arguments.callbacks) or None,
     }
     settings = {name: value for name, value in given.items() if value is not None}
+    for name, value in arguments.settings:
+        own = {"env": arguments.env, **settings}.get(name)
+        if own is not None and own != value:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {own} and --set {name}={value} say different things "
+                "of one setting. Give one of them."
+            )
     return {**settings, **dict(arguments.settings)}
 
 
@@ -319,22 +330,19 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
     config, settings = _described(arguments)
-    errors: list[ConfigError] = []
     try:
         config.update_from_dict(settings)
     except ConfigError as error:
-        errors.append(error)
-        for name, value in settings.items():  # those that are known, to judge their values, too
+        for name, value in settings.items():  # those that are known, to judge them together
             with contextlib.suppress(ConfigError):
                 config.update_from_dict({name: value})
-    try:
-        config.validate()
-    except ConfigError as error:
-        errors.append(error)
-    if len(errors) > 1:
-        raise ConfigError("\n".join(map(str, errors))) from errors[0]
-    if errors:
-        raise errors[0]
+        further = [each for each in config.find_problems() if str(each) not in str(error)]
+        try:
+            raise_problems(type(config).__name__, further)
+        except ConfigError as others:
+            raise ConfigError(f"{error}\n{others}") from error
+        raise
+    config.validate()
     return config
 
 

@@ -478,10 +478,12 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--allow-code",
         action="store_true",
-        help=".onnx: run code saved in the checkpoint (if you trust it)",
+        help="of policies: run code saved in the checkpoint (if you trust it)",
     )
-    parser.add_argument("--env", help=".onnx: the env, if the run was started with a path of one")
-    parser.add_argument("--module", metavar="ID", help=".onnx: whose policy, if there are several")
+    parser.add_argument(
+        "--env", help="of policies: the env, if the run was started with a path of one"
+    )
+    parser.add_argument("--module", metavar="ID", help="of policies: whose, if there are several")
     _add_json(parser)
 
 
@@ -679,8 +681,9 @@ def _add_pages(
 ) -> None:
     parser.add_argument("paths", nargs="+", metavar="RUN", help="runs, or folders with runs")
     parser.add_argument(
-        "-o", "--output", default=output, metavar="FILE", help=f"{endings} (default: {output})"
-    )
+        "-o", "--output", default=output, metavar="FILE",
+        help=f"{endings}, replaced if it is there (default: {output})",
+    )  # fmt: skip
     parser.add_argument(
         "--label", dest="labels", action="append", metavar="TEXT",
         help="of a run, once per run in their order; the same for runs that belong together "

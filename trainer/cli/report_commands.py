@@ -10,19 +10,25 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import RETURN, number_at
 from callbacks.ready_made.progress import TrainingProgress, duration
 from trainer.cli.output import missing_extras_told, tell, tell_json
-from trainer.cli.run_directory import RunDirectory
+from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
 from trainer.runtime.run_lock import owner_of
+from trainer.tune.events import TrialStatus
 from trainer.tune.output import table_text
+from trainer.tune.trial_files import TrialFiles
 
-_SHOWN_AT_FIRST = 5
+_SHOWN_AT_FIRST: Final = 5
+_STATE_OF_TRIAL: Final[Mapping[str, str]] = MappingProxyType(
+    {TrialStatus.TERMINATED.value: "done", TrialStatus.ERROR.value: "failed"}
+)
 
 
 def runs(arguments: argparse.Namespace) -> int:
@@ -49,7 +55,7 @@ def watch(arguments: argparse.Namespace) -> int:
     first = 0 if surface else -_SHOWN_AT_FIRST
     try:
         while True:
-            is_running = owner_of(path) is not None  # before reading: what it wrote last is seen
+            is_running = _is_running(path)  # before reading: what it wrote last is seen
             rows = read_run(path).rows
             for row in rows[shown or first :]:
                 progress.show(row, elapsed_s=number_at(row, "time_this_iter_s") or 0.0)
@@ -60,8 +66,9 @@ def watch(arguments: argparse.Namespace) -> int:
     finally:
         progress.close()
     reason = rows and plan.stops.reason(rows[-1], value=number_at(rows[-1], plan.stops.metric))
-    again = shlex.quote(arguments.path)
-    output.write(reason or f"It is not running. Go on: local-trainer resume {again}")
+    if not reason and (of_trial := _trial_facts(path).get("stop_reason")):
+        reason = f"It has ended: {of_trial}."
+    output.write(reason or f"It is not running. Go on: {_going_on(path)}")
     return 0
 
 
@@ -125,15 +132,45 @@ def _listed(path: Path) -> dict[str, Any]:
 
 
 def _state_of(run: Run) -> str:
-    """running, done (a stop criterion is met), stopped, or damaged: `resume` says what."""
-    if owner_of(run.path) is not None:
+    """running, done (it has ended as it should), stopped, failed, or damaged: `resume` says what.
+
+    A trial is what its experiment says of it, unless `resume` has gone on with it alone.
+    """
+    if _is_running(run.path):
         return "running"
+    if facts := _trial_facts(run.path):
+        return _STATE_OF_TRIAL.get(str(facts.get("status")), "stopped")
     try:
         stops = RunDirectory(run.path).read_plan().stops
     except ConfigError:
         return "damaged"
     is_over = stops.reason(run.last, value=number_at(run.last, stops.metric)) is not None
     return "done" if run.rows and is_over else "stopped"
+
+
+def _is_running(path: Path) -> bool:
+    """Whether a process works on a run, or on a trial as part of its experiment."""
+    if owner_of(path) is not None:
+        return True
+    facts = _trial_facts(path)
+    is_open = bool(facts) and str(facts.get("status")) not in _STATE_OF_TRIAL
+    return is_open and owner_of(_experiment_of(path)) is not None
+
+
+def _trial_facts(path: Path) -> dict[str, Any]:
+    """What the experiment says of a trial; {} for any other run."""
+    return {} if (path / RUN_FILE).exists() else TrialFiles(path).read_facts()
+
+
+def _experiment_of(trial: Path) -> Path:
+    return trial.resolve().parent.parent
+
+
+def _going_on(path: Path) -> str:
+    """The command that goes on with a run, or with the experiment that a trial is part of."""
+    if _trial_facts(path):
+        return f"local-trainer tune-resume {shlex.quote(str(_experiment_of(path)))}"
+    return f"local-trainer resume {shlex.quote(str(path))}"
 
 
 def _cell(value: Any, head: str) -> str:
@@ -148,8 +185,10 @@ def _cell(value: Any, head: str) -> str:
 
 def _next_command(rows: Sequence[Mapping[str, Any]]) -> str:
     """What people most likely want: to watch what runs, to go on, or to compare what is done."""
-    for state, command in (("running", "watch"), ("stopped", "resume"), ("damaged", "resume")):
+    for state in ("running", "stopped", "damaged"):
         paths = [row["run"] for row in rows if row["state"] == state]
         if paths:
-            return f"local-trainer {command} {shlex.quote(paths[-1])}"
+            is_running = state == "running"
+            watching = f"local-trainer watch {shlex.quote(paths[-1])}"
+            return watching if is_running else _going_on(Path(paths[-1]))
     return f"local-trainer plot {shlex.join(row['run'] for row in rows[-5:])} -o curves.png"

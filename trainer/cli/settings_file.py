@@ -330,16 +330,10 @@ def write_settings(file: Path, algo: Algorithm, plan: RunPlan, *, names: Sequenc
         names: of callbacks, as they were typed.
 
     Raises:
-        TrainerError: it cannot be written.
+        CheckpointWriteError: it cannot be written.
     """
     text = json.dumps(_described(algo, plan, names), indent=2) + "\n"
-    try:
-        write_whole_file(file, text.encode(), overwrite=True)
-    except OSError as error:
-        raise TrainerError(
-            f"The settings of the run cannot be written to {file}: {error}. Make room or "
-            "permissions for it, or give another --run-dir."
-        ) from error
+    write_whole_file(file, text.encode(), overwrite=True)
 
 
 def _described(algo: Algorithm, plan: RunPlan, names: Sequence[str]) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def tune_resume(arguments: argparse.Namespace) -> int:
     more: dict[str, Any] = {}
     if arguments.num_samples is not None:
         more["num_samples"] = arguments.num_samples
-    stop = dict(arguments.stop) or None
+    stop = _stop_of(arguments)
     if given is not None:
         tuner = extended(given, folder, num_samples=arguments.num_samples, stop=stop, **resume)
     else:
@@ -201,6 +201,11 @@ def best(arguments: argparse.Namespace) -> int:
     grid, header = _grid_at(arguments.path)
     metric = arguments.metric or header.get("metric")
     mode = arguments.mode or header.get("mode")
+    if metric is None or mode is None:
+        raise TuneError(
+            f"{arguments.path} does not say what is best: metric {metric!r}, mode {mode!r}. Say "
+            "it: --metric env_runners/episode_return_mean --mode max, for example."
+        )
     result: Result = grid.get_best_result(metric, mode)
     checkpoint = result.checkpoint
     facts = {
@@ -248,7 +253,7 @@ def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> in
             f"  local-trainer trials {folder}\n"
             f"  {_command_to_go_on(grid.experiment_path, code)}"
         )
-    return 1 if grid.num_errors else 0
+    return 1 if grid.num_errors or grid.unsaved else 0
 
 
 def _command_to_go_on(folder: str, code: str | None) -> str:
@@ -333,9 +338,18 @@ def _scheduler_of(arguments: argparse.Namespace) -> TrialScheduler | None:
 
 
 def _tuner_of_arguments(arguments: argparse.Namespace) -> Tuner:
-    param_space = {**dict(arguments.settings), **dict(arguments.space)}
-    if arguments.env is not None:
-        param_space["env"] = arguments.env
+    given = {
+        "--set": dict(arguments.settings),
+        "--space": dict(arguments.space),
+        "--env": {} if arguments.env is None else {"env": arguments.env},
+    }
+    param_space: dict[str, Any] = {}
+    for option, values in given.items():
+        for name in values.keys() & param_space.keys():
+            raise TuneError(
+                f"{option} says what {name!r} is, and so does another option. Give one of them."
+            )
+        param_space |= values
     judge = _scheduler_of(arguments)
     searches = None if arguments.search is None else create_searcher(arguments.search)
     compares = (judge is not None and judge.needs_metric) or arguments.search == "optuna"
@@ -361,12 +375,23 @@ def _tuner_of_arguments(arguments: argparse.Namespace) -> Tuner:
     run_config = RunConfig(
         name=arguments.name,
         storage_path=arguments.storage_path,
-        stop=dict(arguments.stop) or None,
+        stop=_stop_of(arguments),
         verbose=0 if arguments.json else 1,
     )
     return Tuner(
         arguments.trainable, param_space=param_space, tune_config=tune_config, run_config=run_config
     )
+
+
+def _stop_of(arguments: argparse.Namespace) -> list[dict[str, Any]] | None:
+    """What `--stop` says; a key that is given twice has two bounds, and either ends a trial."""
+    found: list[dict[str, Any]] = []
+    for key, limit in arguments.stop:
+        without = next((bounds for bounds in found if key not in bounds), None)
+        if without is None:
+            found.append(without := {})
+        without[key] = limit
+    return found or None
 
 
 def _grid_at(path: str) -> tuple[ResultGrid, dict[str, Any]]:

@@ -19,7 +19,9 @@ from trainer.config.settings import (
     assignment,
     not_offered_problems,
     raise_problems,
+    search_space_problems,
     translate,
+    value_problems,
 )
 from trainer.config.validation import (
     COMMON_RULES,
@@ -27,8 +29,6 @@ from trainer.config.validation import (
     callback_problems,
     module_problems,
     rule_problems,
-    search_space_problems,
-    value_problems,
 )
 from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
@@ -417,13 +417,25 @@ class AlgorithmConfig(Sections):
             "num_env_runners": self.evaluation_num_env_runners,
             "metrics_num_episodes_for_smoothing": None,
         }
-        if self.evaluation_seed is not None:
-            fixed["seed"] = self.evaluation_seed
+        if (seed := self.fixed_evaluation_seed) is not None:
+            fixed["seed"] = seed
         overrides = self.evaluation_config or {}
-        kept = {"metrics_num_episodes_for_smoothing", "seed"} & overrides.keys()
+        kept = {"metrics_num_episodes_for_smoothing"} & overrides.keys()
         config.update_from_dict(overrides)
         config.update_from_dict({k: v for k, v in fixed.items() if k not in kept})
         return config.update_from_dict(self._evaluation_sampling())
+
+    @property
+    def fixed_evaluation_seed(self) -> int | None:
+        """The root seed of all evaluations, if it is not that of the run; else None.
+
+        It is `evaluation_seed`, or the `seed` of `evaluation_config`, which is how RLlib spells it.
+        """
+        if self.evaluation_seed is not None:
+            return self.evaluation_seed
+        seed: int | None = (self.evaluation_config or {}).get("seed")
+        # The same seed says nothing: `evaluation_config` may be a changed copy of this config.
+        return None if seed == self.seed else seed
 
     def _evaluation_sampling(self) -> dict[str, Any]:
         if self.evaluation_duration_unit == "episodes":
@@ -499,6 +511,7 @@ class AlgorithmConfig(Sections):
         self, settings: Mapping[str, Any], place: str, known: Container[str]
     ) -> Iterator[Problem]:
         translation = translate(self._names, settings)
+        told = {str(problem) for problem in translation.problems}
         yield from (problem.inside(place) for problem in translation.problems)
         own = self._names.settings_of("training") | {"exploration_config", "explore"}
         own -= OF_THE_WHOLE_RUN
@@ -516,7 +529,7 @@ class AlgorithmConfig(Sections):
             )
         changed = self._for_one_module(kept)
         for problem in changed.find_problems():
-            if str(problem) not in known:
+            if str(problem) not in known and str(problem) not in told:
                 yield problem.inside(place)
 
     # ---- building

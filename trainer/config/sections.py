@@ -451,7 +451,9 @@ class EvaluationSection(ConfigValues):
             evaluation_config: settings that differ in evaluation, e.g. `{"explore": False}`, or a
                 config whose given settings are taken. Merged into what is there; None removes all.
             evaluation_num_env_runners: processes that evaluate; 0 evaluates in the main process.
-            evaluation_seed: the root seed of evaluation episodes; None derives them from `seed`.
+            evaluation_seed: the root seed of evaluation episodes, which are then the same at every
+                evaluation. None: the `seed` of `evaluation_config`, if it is another than
+                training's; else they are derived from `seed`.
             custom_evaluation_function: called as `fn(algorithm, eval_env_runner_group)` instead of
                 playing episodes; gives a dict of metrics, or (dict, env steps, agent steps).
             off_policy_estimation_methods: estimators on recorded data.

@@ -246,6 +246,53 @@ def raise_problems(where: str, problems: Sequence[Problem]) -> None:
     raise (UnknownSettingError if unknown else ConfigError)("\n".join(lines))
 
 
+def value_problems(
+    settings: Mapping[str, Setting[Any]], values: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """The values that their settings do not accept; what is to be drawn is not judged."""
+    for name, value in values.items():
+        setting = settings[name]
+        is_default = value is None and setting.keeps_default
+        if is_default or setting.check.accepts(value) or _place_of_space(value) is not None:
+            continue
+        unit = f" ({setting.unit})" if setting.unit else ""
+        where = f"See {setting.section}()." if setting.section else ""
+        expected = f"expected {setting.check.expected}{unit}."
+        yield Problem(assignment(name, value), expected, where, (name,))
+
+
+def search_space_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Settings that are to be drawn for each trial of an experiment, and are not drawn yet."""
+    for name, value in values.items():
+        place = _place_of_space(value)
+        if place is None:
+            continue
+        where = f"{name}{place}"
+        yield Problem(
+            assignment(name, value),
+            f"{where} is a search space, which is drawn for each trial.",
+            "Give the config to `tune.Tuner`: Tuner('PPO', param_space=config).fit(); to build one "
+            "algorithm, give it a value.",
+            (name,),
+        )
+
+
+def _place_of_space(value: Any) -> str | None:
+    """Where in a value something is to be drawn, such as "['lr']"; None: nowhere."""
+    if isinstance(value, ToBeDrawn):
+        return ""
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        entries = value.items()
+    elif isinstance(value, list | tuple):
+        entries = enumerate(value)
+    for key, entry in entries:
+        place = _place_of_space(entry)
+        if place is not None:
+            return f"[{key!r}]{place}"
+    return None
+
+
 # ---- read only
 #
 # Copies of values, and read-only copies: how a frozen config stays frozen down to its last list.
@@ -683,6 +730,8 @@ def translate(names: NameTable, given: Mapping[Any, Any], section: str = "") -> 
             _translate_into(result, names, value, "multi_agent")
         else:
             _translate_into(result, names, {name: value}, section)
+    if result.problems:  # else `validate()` judges the values, when all settings are there
+        result.problems.extend(value_problems(names.settings, result.writes))
     return result
 
 

@@ -14,14 +14,13 @@ from callbacks.errors import CallbackConfigError
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.config.sections import INSTEAD_IN_EVALUATION, Sections
-from trainer.config.settings import Problem, Setting, assignment
+from trainer.config.settings import Problem, assignment
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, MultiRLModuleSpec, PolicySpec, RLModuleSpec
 from trainer.modules.by_module import why_no_module_id
 from trainer.runner_group import EnvRunnerGroup
-from trainer.types import ToBeDrawn
 
 # ---- rule
 
@@ -40,51 +39,6 @@ class Rule:
 
 
 # ---- validation
-
-
-def value_problems(
-    settings: Mapping[str, Setting[Any]], values: Mapping[str, Any]
-) -> Iterator[Problem]:
-    """The values that their settings do not accept."""
-    for name, setting in settings.items():
-        if setting.check.accepts(values[name]):
-            continue
-        unit = f" ({setting.unit})" if setting.unit else ""
-        where = f"See {setting.section}()." if setting.section else ""
-        expected = f"expected {setting.check.expected}{unit}."
-        yield Problem(assignment(name, values[name]), expected, where, (name,))
-
-
-def search_space_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Settings that are to be drawn for each trial of an experiment, and are not drawn yet."""
-    for name, value in values.items():
-        place = _place_of_space(value)
-        if place is None:
-            continue
-        where = f"{name}{place}"
-        yield Problem(
-            assignment(name, value),
-            f"{where} is a search space, which is drawn for each trial.",
-            "Give the config to `tune.Tuner`: Tuner('PPO', param_space=config).fit(); to build one "
-            "algorithm, give it a value.",
-            (name,),
-        )
-
-
-def _place_of_space(value: Any) -> str | None:
-    """Where in a value something is to be drawn, such as "['lr']"; None: nowhere."""
-    if isinstance(value, ToBeDrawn):
-        return ""
-    entries: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, Mapping):
-        entries = value.items()
-    elif isinstance(value, list | tuple):
-        entries = enumerate(value)
-    for key, entry in entries:
-        place = _place_of_space(entry)
-        if place is not None:
-            return f"[{key!r}]{place}"
-    return None
 
 
 def callback_problems(config: Sections) -> Iterator[Problem]:

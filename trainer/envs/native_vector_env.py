@@ -57,8 +57,8 @@ class VectorStep:
         Raises:
             EnvContractError: it is not what a vector env returns.
         """
-        self._name = name = env.native_name
-        count = env.num_envs
+        self._env = env
+        name, count = env.native_name, env.num_envs
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise EnvContractError(
                 f"step() of the vector env {name} returned {_described(answer)}; expected the "
@@ -99,17 +99,26 @@ class VectorStep:
         """The observation with which the episode of a sub-env ended.
 
         Raises:
-            EnvContractError: the infos hold none.
+            EnvContractError: the infos hold none, or one of another shape.
         """
         given = self.infos.get(_FINAL_OBS)
-        last = None if given is None or isinstance(given, Mapping) else given[index]
+        has_none = given is None or isinstance(given, Mapping) or index >= len(given)
+        last = None if has_none else given[index]
         if last is None:
             raise EnvContractError(
-                f"step() of the vector env {self._name}, whose autoreset mode is SAME_STEP, ended "
-                f"the episode of sub-env {index} without its last observation: its infos hold "
-                f'{sorted(self.infos)}; expected infos["{_FINAL_OBS}"], an array of objects with '
-                'the observation at this index. Write it, or set metadata["autoreset_mode"] to '
-                "what the env does."
+                f"step() of the vector env {self._env.native_name}, whose autoreset mode is "
+                f"SAME_STEP, ended the episode of sub-env {index} without its last observation: "
+                f'its infos hold {sorted(self.infos)}; expected infos["{_FINAL_OBS}"], an array of '
+                "objects with the observation at this index. Write it, or set "
+                'metadata["autoreset_mode"] to what the env does.'
+            )
+        space = self._env.single_observation_space
+        if isinstance(space, spaces.Box) and (shape := _shape(last)) != space.shape:
+            raise EnvContractError(
+                f"step() of the vector env {self._env.native_name} ended the episode of sub-env "
+                f'{index} with infos["{_FINAL_OBS}"][{index}]={last!r:.200}, of shape {shape}; '
+                f"expected an observation of {space}. Write the last observation of this sub-env "
+                "alone at its index."
             )
         return nested.copied(last)
 
@@ -122,6 +131,13 @@ class VectorStep:
             if not isinstance(final, Mapping):
                 return dict(infos)
         return info_of(infos, index)
+
+
+def _shape(value: Any) -> Any:
+    try:
+        return np.shape(value)
+    except ValueError:
+        return "none: its rows differ"
 
 
 def info_of(infos: Mapping[str, Any], index: int) -> dict[str, Any]:

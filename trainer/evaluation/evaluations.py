@@ -126,7 +126,7 @@ class EvaluationSettings:
         counts_agent_steps: with several agents, timesteps are agent steps: a ticket is played until
             it has its share, in whole env steps.
         steps_per_chunk: with "auto", the least and most env steps of one `sample()` of a runner.
-        has_fixed_seed: every evaluation plays the same episodes (`evaluation_seed` is given).
+        has_fixed_seed: every evaluation plays the same episodes (`fixed_evaluation_seed`).
         waits_for_all: an evaluation ends when every ticket was played. Else the tickets of runners
             that are stuck or fail are handed to others, and are left out if those fail, too.
         episode_limit_s: an episode that does not end is waited for so long; None: without limit.
@@ -943,7 +943,7 @@ def evaluation_settings(config: AlgorithmConfig) -> EvaluationSettings:
             config.evaluation_auto_duration_min_env_steps_per_sample,
             config.evaluation_auto_duration_max_env_steps_per_sample,
         ),
-        has_fixed_seed=config.evaluation_seed is not None,
+        has_fixed_seed=config.fixed_evaluation_seed is not None,
         waits_for_all=not config.enable_async_evaluation,
         episode_limit_s=config.evaluation_sample_timeout_s,
         reporting={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import logging
 import threading
 import time
@@ -298,6 +299,20 @@ def _checked(path: Path, given: tuple[Any, ...], *, is_wall_clock: bool) -> Opti
     return checked_options(text_of(path), named, is_wall_clock=is_wall_clock)
 
 
+def _given(method: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """All options, in the order of `OPTION_DEFAULTS`, of a method that takes them by name."""
+    unknown = options.keys() - OPTION_DEFAULTS.keys()
+    if unknown:
+        raise TypeError(
+            f"{method} got unknown options {sorted(unknown)}. It takes those of log_value(): "
+            f"{', '.join(OPTION_DEFAULTS)}."
+        )
+    given = {**OPTION_DEFAULTS, **options}
+    if isinstance(given["percentiles"], np.ndarray):
+        given["percentiles"] = given["percentiles"].tolist()  # options are compared
+    return tuple(given.values())
+
+
 def _differing(options: Options, other: Options) -> dict[str, Any]:
     own, theirs = dataclasses.asdict(options), dataclasses.asdict(other)
     return {name: value for name, value in own.items() if value != theirs[name]}
@@ -430,36 +445,46 @@ class MetricsLogger(Checkpointable):
             path_of(key)
             raise
         if statistic is None:
-            self._log_first(key, given, value)
+            self._log_all([(key, value)], given)
             return
         if given != statistic.given:
             self._table.check_given(statistic, given)
         statistic.log(value)
 
-    def _log_first(self, key: Key, given: tuple[Any, ...], value: Any) -> None:
-        """Logs under a key in a spelling that was not used yet; a refused value leaves no key."""
-        is_new = self._table.find(key) is None
-        statistic = self._table.find_or_make(key, given, in_results=self._is_root)
+    def _log_all(self, values: Iterable[tuple[Key, Any]], given: tuple[Any, ...]) -> None:
+        """Logs values under keys in any spelling, or nothing: one that is refused leaves no key."""
+        num_known = len(self._table.by_path)
+        accepted: list[tuple[Statistic, Any]] = []
         try:
-            statistic.log(value)
-        except MetricsError:
-            if is_new:
-                self._table.delete({path_of(key): statistic})
+            for key, value in values:
+                statistic = self._by_key.get(key)
+                if statistic is None:
+                    statistic = self._table.find_or_make(key, given, in_results=self._is_root)
+                elif given != statistic.given:
+                    self._table.check_given(statistic, given)
+                accepted.append((statistic, statistic.accepted(value)))
+        except BaseException:
+            made = itertools.islice(self._table.by_path.items(), num_known, None)
+            self._table.delete(dict(made))
             raise
+        for statistic, value in accepted:
+            statistic.log(value)
 
     def log_dict(
         self, value_dict: Mapping[Any, Any], *, key: Key | None = None, **options: Any
     ) -> None:
-        """Logs every leaf of a nested dict.
+        """Logs every leaf of a nested dict, or none.
 
         Args:
             value_dict: {part: value or dict}.
             key: what all keys begin with.
             options: as in `log_value`.
+
+        Raises:
+            MetricsError: a leaf cannot be logged; names its path. Nothing was logged.
         """
         prefix = () if key is None else path_of(key)
-        for path, value in leaves(value_dict, prefix):
-            self.log_value(path, value, **options)
+        self._log_all(leaves(value_dict, prefix), _given("log_dict()", options))
 
     def log_time(self, key: Key, **options: Any) -> BlockTimer:
         """Logs how many seconds a `with` block takes, as often as it is entered, from any thread.
@@ -469,13 +494,7 @@ class MetricsLogger(Checkpointable):
             options: as in `log_value`, but `min_max` is False unless given. Times are not part of
                 states.
         """
-        unknown = options.keys() - OPTION_DEFAULTS.keys()
-        if unknown:
-            raise TypeError(
-                f"log_time() got unknown options {sorted(unknown)}. It takes those of log_value(): "
-                f"{', '.join(OPTION_DEFAULTS)}."
-            )
-        given = tuple({**OPTION_DEFAULTS, "min_max": False, **options}.values())
+        given = _given("log_time()", {"min_max": False, **options})
 
         def report(seconds: float) -> None:
             statistic = self._by_key.get(key)

@@ -564,12 +564,17 @@ class Statistic:
         if kind is not float and not (
             kind is int and -_LARGEST_EXACT_INT <= value <= _LARGEST_EXACT_INT
         ):
-            value = self._accepted(value)
+            value = self.accepted(value)
         self._new.add(value)
         if self._waits_for_first:
             self._begin_measuring()
 
-    def _accepted(self, value: Any) -> Any:
+    def accepted(self, value: Any) -> Any:
+        """A value as it is kept.
+
+        Raises:
+            MetricsError: `log` refuses it.
+        """
         if self.options.reduce is None and isinstance(value, np.ndarray | list | tuple):
             return self._accepted_array(value)
         if isinstance(value, bool | int | np.bool_ | np.integer):
@@ -577,7 +582,7 @@ class Statistic:
         if isinstance(value, float | np.floating):
             return float(value)
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            return self._accepted(value.item())
+            return self.accepted(value.item())
         raise self._refused(value)
 
     def _accepted_array(self, value: Any) -> Any:
@@ -695,7 +700,7 @@ class Statistic:
 
     def set_value(self, value: Any) -> None:
         """Overwrites the newest value of a window or list, and everything otherwise."""
-        value = self._accepted(value)  # before anything is dropped for it
+        value = self.accepted(value)  # before anything is dropped for it
         if self.options.keeps_values and self.options.ema_coeff is None:
             if not self._new.drop_newest():
                 self._held.drop_newest()

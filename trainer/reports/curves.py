@@ -84,10 +84,15 @@ def grouped(runs: Sequence[Run], labels: Sequence[str] | None = None) -> dict[st
             was saved) stay alone.
 
     Raises:
-        ReportError: the number of labels is not that of the runs.
+        ReportError: the labels are no list, or not as many as the runs.
     """
     if labels is None:
         labels = _found_labels(runs)
+    elif isinstance(labels, str):
+        raise ReportError(
+            f"`labels={labels!r}` is one text; expected a list with one per run. Write "
+            f"labels=[{labels!r}] * {len(runs)} for runs that belong together."
+        )
     elif len(labels) != len(runs):
         raise ReportError(
             f"{len(labels)} labels were given for {len(runs)} runs. Give one per run, the same one "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
@@ -48,7 +48,7 @@ def plot_runs(
         band: "iqr" (the middle half of the runs), "minmax" (all) or "none".
         smooth: each value becomes the mean of the last so many of its run.
         title: above the picture.
-        file: a `.png`, `.svg` or `.pdf` to write; None writes none.
+        file: a `.png`, `.svg` or `.pdf` to write, replaced if it is there; None writes none.
 
     Returns:
         The figure, a `matplotlib.figure.Figure`: a notebook shows it, and it can be changed.
@@ -66,29 +66,9 @@ def plot_runs(
     ]
     figure = figure_of(curves, metric=metric, x=x, band=band, title=title)
     if target is not None:
-        write_output(target, lambda file: save_figure(figure, file, kind=target.suffix))
+        kind = target.suffix.lower()
+        write_whole_file(target, lambda file: save_figure(figure, file, kind=kind), overwrite=True)
     return figure
-
-
-def write_output(target: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
-    """Writes a file, whole or not at all, and makes the folders above it.
-
-    Args:
-        target: the file; replaced if it is there.
-        content: all of it, or what writes it into the open file.
-
-    Raises:
-        ReportError: its folder cannot be made.
-        CheckpointWriteError: it cannot be written.
-    """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(
-            f"{target} cannot be written, because its folder cannot be made: {error}. Give another "
-            "file, or make room or permissions for it."
-        ) from error
-    write_whole_file(target, content, overwrite=True)
 
 
 def save_figure(figure: Any, target: BinaryIO | TextIO, *, kind: str) -> None:
@@ -185,7 +165,7 @@ def _checked(runs: Sequence[Run], band: str, smooth: Any, file: str | Path | Non
         problems.append(f'`band={band!r}` must be "iqr", "minmax" or "none"')
     if not isinstance(smooth, int) or smooth < 1:
         problems.append(f"`smooth={smooth!r}` must be an int of at least 1")
-    if target is not None and target.suffix not in _FORMATS:
+    if target is not None and target.suffix.lower() not in _FORMATS:
         problems.append(f"`file={str(file)!r}` must end in {', '.join(sorted(_FORMATS))}")
     if problems:
         raise ReportError(f"Nothing was drawn: {'; '.join(problems)}.")

@@ -17,10 +17,11 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.progress import duration
+from checkpoints.writer import write_whole_file
 from trainer.algorithms.building import algorithm_class
 from trainer.errors import ConfigError, ReportError
 from trainer.reports.curves import curve_of, grouped, summary_of
-from trainer.reports.figures import figure_of, metric_label, save_figure, write_output
+from trainer.reports.figures import figure_of, metric_label, save_figure
 from trainer.reports.run_records import RESULTS_FILE, Run, differing_settings, read_run
 
 _MAX_LOSSES: Final = 8
@@ -61,14 +62,14 @@ def write_report(
     jinja = optional_module("jinja2", user="write_report", extra="plot")
     target = Path(file).expanduser()
     runs = [read_run(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    if not runs or target.suffix not in (".html", ".htm"):
+    if not runs or target.suffix.lower() not in (".html", ".htm"):
         raise ReportError(
             f"Nothing was written to {str(file)!r} about {len(runs)} runs: expected at least one "
             "run, and a file that ends in .html."
         )
     environment = jinja.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     content = environment.from_string(_TEMPLATE).render(title=title, **_tables(runs, labels))
-    write_output(target, content.encode())
+    write_whole_file(target, content.encode(), overwrite=True)
     return target
 
 

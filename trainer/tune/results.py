@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
@@ -176,6 +176,7 @@ class ResultGrid(Sequence[Result]):
         inexact_reasons: why the experiment is no function of what was written; empty if it is.
         space: that was searched, for `to_optuna`.
         stop_reason: why the experiment ended.
+        unsaved: trials with a state that was to be saved and is not: a restore saves it.
     """
 
     def __init__(
@@ -190,6 +191,7 @@ class ResultGrid(Sequence[Result]):
         inexact_reasons: Sequence[str] = (),
         space: SearchSpace | None = None,
         stop_reason: str = "",
+        unsaved: Iterable[int] = (),
     ) -> None:
         self._results = tuple(results)
         self._metric, self._mode = metric, mode
@@ -199,6 +201,7 @@ class ResultGrid(Sequence[Result]):
         self.num_lanes = num_lanes
         self.inexact_reasons = tuple(inexact_reasons)
         self.stop_reason = stop_reason
+        self.unsaved = tuple(unsaved)
 
     def __len__(self) -> int:
         return len(self._results)

@@ -39,6 +39,13 @@ class Stopper:
     keys: tuple[str, ...] | None = None
     is_of_trial = False
     is_exact = True
+    _written = ""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Any:
+        """Notes with which arguments it is made, also where `__init__` is a user's."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "_written", _as_written(cls, arguments, named))
+        return made
 
     def __call__(self, trial_id: str, result: Row) -> bool:
         """Whether the trial ends with this row."""
@@ -51,6 +58,31 @@ class Stopper:
     def reason(self) -> str:
         """What is told as the reason of a stop."""
         return type(self).__name__
+
+    def describe(self) -> Any:
+        """Its class and arguments as plain data, for the journal's header and for comparing."""
+        return {"type": self._written}
+
+
+def _as_written(cls: type[Stopper], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+    """The call that makes a stopper, with all arguments by name, defaults included."""
+    if cls.__init__ is object.__init__:
+        if arguments or named:
+            raise TypeError(f"{cls.__name__}() takes no arguments.")
+        return f"{cls.__name__}()"
+    try:
+        bound = inspect.signature(cls.__init__).bind(None, *arguments, **named)
+    except TypeError:
+        return cls.__name__  # `__init__` refuses them
+    bound.apply_defaults()
+    _, *pairs = bound.arguments.items()
+    return f"{cls.__name__}({', '.join(f'{name}={_text(value)}' for name, value in pairs)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Stopper):
+        return value._written
+    return f"[{', '.join(map(_text, value))}]" if isinstance(value, tuple | list) else repr(value)
 
 
 class NoopStopper(Stopper):
@@ -318,6 +350,9 @@ class _Bounds(Stopper):
     def reason(self) -> str:
         return self._reached
 
+    def describe(self) -> Any:
+        return [[key, sign, bound] for key, sign, bound in self._bounds]
+
 
 class StopCriteria:
     """All that `RunConfig.stop` and a time budget say, as one thing to ask.
@@ -359,12 +394,14 @@ class StopCriteria:
         """Whether no clock decides."""
         return self.deadline_s is None and all(each.is_exact for each in self._stoppers)
 
-    def describe(self) -> list[Any]:
-        """Plain data for the journal's header and for comparing."""
+    def describe(self, *, by_reason: bool = False) -> list[Any]:
+        """Plain data for the journal's header and for comparing.
+
+        Args:
+            by_reason: as in headers of earlier releases, which hold no arguments of stoppers.
+        """
         return [
-            [[key, sign, bound] for key, sign, bound in each._bounds]
-            if isinstance(each, _Bounds)
-            else each.reason()
+            each.reason() if by_reason and not isinstance(each, _Bounds) else each.describe()
             for each in self._stoppers
         ]
 

@@ -28,6 +28,7 @@ from trainer.tune import (
 )
 from trainer.tune.controller import ExperimentPlan
 from trainer.tune.search_space import Domain, SampleFrom
+from trainer.tune.stoppers import StopCriteria
 
 FORMAT: Final = 1
 _DOMAIN: Final = "__domain__"
@@ -189,16 +190,23 @@ def stop_of_plain(described: Any) -> Any:
     Raises:
         TuneError: some are code.
     """
-    found: dict[str, Any] = {}
     for entry in described or ():
         if not isinstance(entry, list):
             raise TuneError(
-                f"The experiment stops by {entry}, which is code. Give it again: "
+                f"The experiment stops by {_shown_stopper(entry)}, which is code. Give it again: "
                 "Tuner.restore(path, trainable, run_config=RunConfig(stop=…))."
             )
-        for key, sign, bound in entry:
-            found[key] = (sign, bound)
+    found = [{key: (sign, bound) for key, sign, bound in entry} for entry in described or ()]
     return found or None
+
+
+def _shown_stopper(entry: Any) -> Any:
+    return entry.get("type") if isinstance(entry, Mapping) else entry
+
+
+def is_same_stop(described: Any, criteria: StopCriteria) -> bool:
+    """Whether a header tells of these criteria."""
+    return described in [steady(criteria.describe(by_reason=each)) for each in (False, True)]
 
 
 # ---- the header

@@ -62,6 +62,7 @@ from trainer.tune.stored_spec import (
     check_header,
     differences,
     header_of,
+    is_same_stop,
     made_again,
     space_of_plain,
     steady,
@@ -645,6 +646,7 @@ class _Setup:
         """The results of an experiment."""
         controller, records = experiment.controller, experiment.records
         reasons = list(controller.inexact_reasons)
+        unsaved = {ref.trial for ref in controller.unfinished_saves if self.spec.saves}
         if experiment.rows_differ:
             reasons.append("rows that were made again after a repair were others")
         metric: Any = plan.metric if isinstance(plan.metric, str) else None
@@ -667,6 +669,7 @@ class _Setup:
             inexact_reasons=reasons,
             space=plan.space,
             stop_reason=reason,
+            unsaved=sorted(unsaved),
         )
 
 
@@ -856,7 +859,7 @@ class _Restored:
         """Whether other stop criteria decide from now on."""
         if self.run_config is None or self.run_config.stop is None:
             return False
-        return bool(self.criteria_entry(setup)["stop"] != self._last_stop())
+        return not is_same_stop(self._last_stop(), StopCriteria(setup.run_config.stop))
 
 
 def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
