@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import weakref
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +13,9 @@ from typing import Any
 import pytest
 
 from trainer.ray_engine import cluster
+from trainer.ray_engine import engine as ray_engine
 from trainer.ray_engine.engine import Host, RayEngine, RayPlace
-from trainer.ray_engine.place_host import Heartbeat
+from trainer.ray_engine.place_host import Heartbeat, HostReply
 from trainer.runtime.engine import nothing
 from trainer.runtime.messages import Lost
 
@@ -209,6 +214,41 @@ def test_a_place_whose_cluster_was_left_stops_without_asking(
     connect_to("", monkeypatch)
     place.stop(grace_s=1.0)
     assert (actor.asked, place.is_running, place.host) == ([], False, None)
+
+
+def test_nothing_is_reserved_for_places_of_an_algorithm_that_has_ended(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that was given as an object serves the next algorithm, too."""
+    reserved: list[Sequence[RayPlace]] = []
+    monkeypatch.setattr(ray_engine, "Reservation", lambda _, places, **__: reserved.append(places))
+    ended, place = place_on(engine, Actor()), place_on(engine, Actor())
+    ended.stop(grace_s=0.0)
+    engine._reservation_of(place)
+    assert reserved == [[place]]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(
+    engine: Engine, is_killed: bool
+) -> None:
+    """Else another algorithm may find no room until Python collects garbage."""
+    place = place_on(engine, Actor())
+    place.submit("sample", ())
+    answer = place._pending
+    assert answer is not None
+    if is_killed:
+        place.kill()
+    answer.set_result(pickle.dumps(HostReply(Lost(None), _LAST)))
+    if not is_killed:
+        place.take()
+    dropped = weakref.ref(place)
+    gc.disable()
+    try:
+        del answer, place
+        assert dropped() is None
+    finally:
+        gc.enable()
 
 
 def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(

@@ -262,7 +262,8 @@ class RayPlace:
         self._pending.add_done_callback(self._note_answer)
 
     def _note_answer(self, future: Future[bytes]) -> None:
-        self._answered = future
+        if future is self._pending:
+            self._answered = future
         self._arrivals.put()
 
     def take(self) -> Outcome:
@@ -272,7 +273,8 @@ class RayPlace:
         while not self.has_answer:
             self._arrivals.wait(1.0)
         with signals_deferred():
-            future, self._pending = self._pending, None
+            # It calls this place back: kept, it would keep the place, and what is reserved for it.
+            future, self._pending, self._answered = self._pending, None, None
             try:
                 packed = future.result()
             except Exception as error:  # noqa: BLE001 - whatever Ray says: the actor is gone
@@ -403,7 +405,7 @@ class RayPlace:
         """
         with signals_deferred():
             has_worker = self._is_running
-            self._pending = self._closing = self._poll = None
+            self._pending = self._answered = self._closing = self._poll = None
             self.is_busy = self._is_running = False
             if self.host is None or os.getpid() != self._owner_pid:
                 self.host = None
@@ -452,7 +454,7 @@ class RayPlace:
             self.kill()
             with signals_deferred():
                 self._leave_host()
-            self._engine.give_back()
+            self._engine.leave_out(self)
 
 
 def _left_cluster() -> Future[bytes]:
@@ -711,6 +713,7 @@ class RayEngine:
                 is reserved still, whichever actor keeps the worker.
         """
         self._connect()
+        self._places.add(place)
         hosts = {id(each.host): each.host for each in self._places if each.host is not None}
         living = [each for each in hosts.values() if not each.is_gone]
         # One that was made for the place, and lives because it keeps the worker of another one.
@@ -761,6 +764,11 @@ class RayEngine:
         reservation = Reservation(self._ray, waiting, needs=self._needs, strategy=self._strategy)
         self._reservations.append(reservation)
         return reservation
+
+    def leave_out(self, place: RayPlace) -> None:
+        """Reserves nothing for a place from now on, unless it starts a worker again."""
+        self._places.discard(place)
+        self.give_back()
 
     def give_back(self) -> None:
         """Gives back what was reserved for places of which none has a worker any more."""
