@@ -251,6 +251,35 @@ def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(
         gc.enable()
 
 
+@pytest.mark.parametrize(
+    ("num_places", "needs"),
+    [
+        (1, "it needs 1 CPU on one machine, and the"),
+        (
+            2,
+            "it needs 1 CPU on one machine, at once with 1 more of its kind "
+            "(placement_strategy='STRICT_SPREAD'), and the",
+        ),
+    ],
+)
+def test_an_actor_that_finds_no_room_says_what_else_is_to_be_placed_with_it_and_how(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, num_places: int, needs: str
+) -> None:
+    """Else a cluster with four CPUs free has no room for a runner that needs one."""
+    played: Any = PlayedRay()
+    played.util = SimpleNamespace(
+        placement_group=lambda *_, **__: "group", placement_group_table=lambda _: {}
+    )
+    played.nodes = lambda: [{"Alive": True}]
+    played.cluster_resources = played.available_resources = lambda: {"CPU": 4.0}
+    monkeypatch.setattr(engine, "_ray", played)
+    monkeypatch.setattr(engine, "_strategy", "STRICT_SPREAD")
+    monkeypatch.setattr(ray_engine, "_remove", lambda *_: None)
+    places = [place_on(engine, Actor()) for _ in range(num_places)]
+    why = engine.why_not_placed(places[0], 10.0)
+    assert f"{needs} Ray cluster has 1 machine with 4 CPU of which 4 free." in why
+
+
 def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

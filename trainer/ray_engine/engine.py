@@ -497,6 +497,9 @@ class Reservation:
     """What is reserved in the cluster for the places of one pool: a placement group of Ray's.
 
     What was reserved on a machine that is lost, Ray reserves on another as soon as there is room.
+
+    Attributes:
+        give_back: gives everything back.
     """
 
     def __init__(
@@ -512,7 +515,7 @@ class Reservation:
         self._group = None
         if not is_empty:
             self._group = ray.util.placement_group([bundle for _ in places], strategy=strategy)
-        self._give_back = weakref.finalize(self, _remove, ray, self._group, cluster.connection())
+        self.give_back = weakref.finalize(self, _remove, ray, self._group, cluster.connection())
 
     def is_for(self, place: RayPlace) -> bool:
         """Whether it is for this place."""
@@ -539,10 +542,6 @@ class Reservation:
         if table.get("state") == _RESERVED_ALREADY:
             return True
         return bool(table.get("bundles_to_node_id", {}).get(self._places[place]))
-
-    def give_back(self) -> None:
-        """Gives everything back."""
-        self._give_back()
 
 
 class RayEngine:
@@ -865,8 +864,11 @@ class RayEngine:
         """What keeps an actor from being placed; "" while it may still be, or is."""
         if waited_s < self.placement_timeout_s or cluster.is_own():
             return ""
-        if self._reservation_of(place).is_there_for(place):
+        reservation = self._reservation_of(place)
+        if reservation.is_there_for(place):
             return ""  # its process takes its time
+        others = len(reservation.places()) - 1
+        strategy = f"placement_strategy={self._strategy!r}"
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
         names = [key for key, amount in self._needs.items() if amount]
@@ -876,8 +878,9 @@ class RayEngine:
         machines = "1 machine" if len(nodes) == 1 else f"{len(nodes)} machines"
         return (
             f"it found no room within {waited_s:.0f} s: it needs {_shown(self._needs)} on one "
-            f"machine, and the Ray cluster has {machines} with {told or 'no such thing'}. Add a "
-            "machine, free others' resources, or ask for fewer runners"
+            f"machine{f', at once with {others} more of its kind ({strategy})' if others else ''}, "
+            f"and the Ray cluster has {machines} with {told or 'no such thing'}. Add a machine, "
+            "free others' resources, or ask for fewer runners or another placement_strategy"
         )
 
 
