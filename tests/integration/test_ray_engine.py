@@ -606,20 +606,32 @@ except EngineError as error:
 def test_a_local_cluster_is_started_and_shut_down_with_its_last_user() -> None:
     script = """
 import ray
+from checkpoints import encode
 from trainer import PPOConfig
-def build():
+def build(engine="ray"):
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
-    return config.resources(engine="ray").build_algo()
+    return config.debugging(seed=1).resources(engine=engine).build_algo()
+def learnt(algo):
+    return encode(algo.get_state(components=["learner"])["learner"])
 one = build()
 two = build()
 one.train()
 one.stop()
 print(ray.is_initialized(), two.train()["training_iteration"])
+ray.shutdown()  # by the user: the next call starts another
+print(two.train()["fault_tolerance"]["num_remote_worker_restarts"], ray.is_initialized())
+local = build("local")
+local.train()
+local.train()
+print(learnt(two) == learnt(local))
+ray.shutdown()
 two.stop()
 print(ray.is_initialized())
+local.stop()
 """
     done = run_script(script, RAY_AUTH_MODE="disabled")
-    assert done.stdout.split() == ["True", "1", "False"], done.stderr[-3000:]
+    told = ["True", "1", "1", "True", "True", "False"]
+    assert done.stdout.split() == told, done.stderr[-3000:]
 
 
 def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None:
