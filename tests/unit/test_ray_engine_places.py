@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import signal
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -304,10 +305,25 @@ def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_o
     assert played.is_initialized()
 
 
+def test_an_interrupt_waits_until_a_cluster_is_started_that_can_be_shut_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray that is interrupted in between may end the process."""
+    played = PlayedCluster(is_interrupted=True)
+    monkeypatch.setattr(cluster, "load_ray", lambda: played)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.connect(1, init_arguments={})
+    assert played.is_initialized()
+    cluster.release(1)
+    assert not played.is_initialized()
+
+
 class PlayedCluster:
     """The part of Ray that connects and disconnects."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_interrupted: bool = False) -> None:
+        self._is_interrupted = is_interrupted
         self._num_started = 0
         self._is_connected = False
         no_client = SimpleNamespace(is_connected=lambda: False)
@@ -317,6 +333,8 @@ class PlayedCluster:
         return self._is_connected
 
     def init(self, **_: object) -> None:
+        if self._is_interrupted:
+            signal.raise_signal(signal.SIGINT)
         self._num_started += 1
         self._is_connected = True
 

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from callbacks.optional_import import optional_module
+from checkpoints.interrupts import signals_deferred
 from trainer.errors import EngineError
 
 _OLDEST: Final = (2, 49)
@@ -78,7 +79,8 @@ def connect(user: int, *, init_arguments: Mapping[str, Any]) -> None:
             that was given.
     """
     ray = load_ray()
-    with _Own.lock:
+    # Ray that is interrupted while it connects may end the process.
+    with signals_deferred(), _Own.lock:
         if ray.is_initialized():
             _refuse_client(ray)
             if is_own():
