@@ -281,6 +281,38 @@ def test_an_actor_that_finds_no_room_says_what_else_is_to_be_placed_with_it_and_
     assert f"{needs} Ray cluster has 1 machine with 4 CPU of which 4 free." in why
 
 
+def test_resources_that_ray_has_an_argument_for_are_given_in_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses them among those that a cluster names."""
+    reserved: list[dict[str, float]] = []
+
+    def reserve(bundles: Sequence[dict[str, float]], **_: object) -> str:
+        reserved.extend(bundles)
+        return "group"
+
+    played: Any = SimpleNamespace(
+        placement_group=reserve,
+        scheduling_strategies=SimpleNamespace(
+            PlacementGroupSchedulingStrategy=lambda group, **_: group
+        ),
+    )
+    monkeypatch.setattr(ray_engine, "_remove", lambda *_: None)
+    place = place_on(engine, Actor())
+    needs = {"CPU": 1.0, "GPU": 0.5, "memory": 1e6, "license": 1.0}
+    reservation = ray_engine.Reservation(
+        SimpleNamespace(util=played), [place], needs={**needs, "none": 0.0}, strategy="PACK"
+    )
+    assert reserved == [needs]
+    assert reservation.for_actor(place) == {
+        "num_cpus": 1.0,
+        "num_gpus": 0.5,
+        "memory": 1e6,
+        "resources": {"license": 1.0},
+        "scheduling_strategy": "group",
+    }
+
+
 def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

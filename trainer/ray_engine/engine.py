@@ -84,6 +84,7 @@ _LAST_BITS: Final = (
     "another kind may act differently in the last bits, and episodes part."
 )
 _RESERVED_ALREADY: Final = "CREATED"
+_NAMED: Final = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # arguments of Ray's
 
 Ending = Literal["ended", "gone", "stuck"]
 """What came of asking an actor to end a worker: it did; the actor is gone, and the process ids that
@@ -509,12 +510,11 @@ class Reservation:
         self._ray = ray
         self._places = weakref.WeakKeyDictionary({place: n for n, place in enumerate(places)})
         wanted = {name: amount for name, amount in needs.items() if amount}
-        self._needs = {"num_cpus": wanted.pop("CPU", 0.0), "resources": wanted}
-        bundle = {"CPU": self._needs["num_cpus"], **wanted}
-        is_empty = not any(bundle.values())
-        self._group = None
-        if not is_empty:
-            self._group = ray.util.placement_group([bundle for _ in places], strategy=strategy)
+        named = {_NAMED[name]: amount for name, amount in wanted.items() if name in _NAMED}
+        others = {name: amount for name, amount in wanted.items() if name not in _NAMED}
+        self._needs = {"num_cpus": 0.0, **named, "resources": others}
+        bundles = [wanted for _ in places]
+        self._group = ray.util.placement_group(bundles, strategy=strategy) if wanted else None
         self.give_back = weakref.finalize(self, _remove, ray, self._group, cluster.connection())
 
     def is_for(self, place: RayPlace) -> bool:
