@@ -240,13 +240,13 @@ def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(
     assert answer is not None
     if is_killed:
         place.kill()
-    answer.set_result(pickle.dumps(HostReply(Lost(None), _LAST)))
-    if not is_killed:
+    else:
+        answer.set_result(pickle.dumps(HostReply(Lost(None), _LAST)))
         place.take()
     dropped = weakref.ref(place)
     gc.disable()
     try:
-        del answer, place
+        del place  # Ray has the answer of the killed one still: a thread of its own lets go of it
         assert dropped() is None
     finally:
         gc.enable()

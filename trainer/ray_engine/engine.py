@@ -147,7 +147,7 @@ class RayPlace:
         self._is_running = False
         self._is_placed = False
         self._pending: Future[bytes] | None = None
-        self._answered: Future[bytes] | None = None
+        self._has_come: list[bool] = []
         self._closing: Future[None] | None = None
         self._call = 0
         self._is_start = False
@@ -172,7 +172,7 @@ class RayPlace:
     def has_answer(self) -> bool:
         """Whether `take` will not wait."""
         # Not `done()`: its lock, left locked by an interrupt, would stop Ray's thread.
-        return self._pending is not None and self._answered is self._pending
+        return self._pending is not None and bool(self._has_come)
 
     @property
     def identity(self) -> PlaceIdentity | None:
@@ -259,13 +259,16 @@ class RayPlace:
 
     def _await(self, answer: Future[bytes], limit: StallLimit) -> None:
         self._watch.begin(0, limit)
-        self._pending = answer
-        self._pending.add_done_callback(self._note_answer)
+        self._pending, self._has_come = answer, []
+        has_come, arrivals = self._has_come, self._arrivals
 
-    def _note_answer(self, future: Future[bytes]) -> None:
-        if future is self._pending:
-            self._answered = future
-        self._arrivals.put()
+        def note(_: Future[bytes]) -> None:
+            has_come.append(True)
+            arrivals.put()
+
+        # It keeps no place: one that Ray's thread lets go of gives back what is reserved for it
+        # there, and waits for ever for that thread.
+        answer.add_done_callback(note)
 
     def take(self) -> Outcome:
         """Waits for the pending answer; returns how the call ended."""
@@ -274,8 +277,7 @@ class RayPlace:
         while not self.has_answer:
             self._arrivals.wait(1.0)
         with signals_deferred():
-            # It calls this place back: kept, it would keep the place, and what is reserved for it.
-            future, self._pending, self._answered = self._pending, None, None
+            future, self._pending = self._pending, None
             try:
                 packed = future.result()
             except Exception as error:  # noqa: BLE001 - whatever Ray says: the actor is gone
@@ -342,7 +344,7 @@ class RayPlace:
                 self._polled_at_s = now_s
                 self._engine.notice_disconnection()
                 if self.host.handle is None and not self.has_answer:  # Ray will bring none
-                    self._pending = self._answered = _left_cluster()
+                    self._pending, self._has_come = _left_cluster(), [True]
                 elif not self.host.is_gone and self._poll is None:
                     self._poll = self.host.asked_meanwhile("poll", self.number).future()
 
@@ -406,7 +408,7 @@ class RayPlace:
         """
         with signals_deferred():
             has_worker = self._is_running
-            self._pending = self._answered = self._closing = self._poll = None
+            self._pending = self._closing = self._poll = None
             self.is_busy = self._is_running = False
             if self.host is None or os.getpid() != self._owner_pid:
                 self.host = None
@@ -461,9 +463,7 @@ class RayPlace:
 def _left_cluster() -> Future[bytes]:
     """The answer to what was asked of an actor whose cluster this process has left."""
     answer: Future[bytes] = Future()
-    answer.set_exception(
-        ConnectionError("this process has left the Ray cluster meanwhile (ray.shutdown())")
-    )
+    answer.set_exception(ConnectionError("this process has left the Ray cluster (ray.shutdown())"))
     return answer
 
 
