@@ -261,6 +261,18 @@ class SlowCountdownEnv(CountdownEnv):
         return super().step(action)
 
 
+class WaitingEnv(SlowCountdownEnv):
+    """Waits in steps as long as a file is there, so that no request of its runner ends."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self._file = Path(env_config["waits_for"])
+
+    def step(self, action: int) -> Any:
+        assert wait_until(lambda: not self._file.exists(), within_s=_LONG_S)
+        return super().step(action)
+
+
 def slow_config(**resources: Any) -> PPOConfig:
     """Runners that are long enough at work for something to happen to them."""
     config = config_on_ray(**resources)
@@ -386,9 +398,11 @@ def _go_on_after_another(made: list[str], stopped: int) -> None:
 
 @pytest.mark.usefixtures("frequent_heartbeats")
 def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
-    ray_cluster: Any, caplog: pytest.LogCaptureFixture
+    ray_cluster: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    config = slow_config()
+    is_there = tmp_path / "the machine is there"
+    config = slow_config(placement_strategy="STRICT_PACK")
+    config.environment(WaitingEnv, env_config={"waits_for": str(is_there)})
     config.env_runners(custom_resources_per_env_runner={"spare": 1.0})
     with (
         another_node(ray_cluster, 2, spare=2.0) as one,
@@ -397,12 +411,22 @@ def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
         nodes = {node.node_id: node for node in (one, other)}
         with config.build_algo() as algo:
             algo.train()
-            lost = places_of(algo)[0]._last.node
-            num_there = [place._last.node for place in places_of(algo)].count(lost)
-            with in_mid_request(algo, lambda _: remove(ray_cluster, nodes[lost])):
+            places = places_of(algo)
+            (lost,) = {place._last.node for place in places}
+            pids = [pid for place in places for pid in (place._last.pid, place.host_pid) if pid]
+
+            def remove_machine(_: RayPlace) -> None:
+                remove(ray_cluster, nodes[lost])
+                # Its processes notice that a moment later; on a machine that is lost, they do not.
+                gone = wait_until(lambda: not any(map(is_process_alive, pids)), within_s=_LONG_S)
+                is_there.unlink()
+                assert gone
+
+            is_there.touch()
+            with in_mid_request(algo, remove_machine):
                 result = algo.train()
             # More if Ray was asked for another actor before it knew that the machine is lost.
-            assert result["fault_tolerance"]["num_remote_worker_restarts"] >= num_there
+            assert result["fault_tolerance"]["num_remote_worker_restarts"] >= len(places)
             assert f"(node {lost[:8]})" in caplog.text
             assert lost not in {place._last.node for place in places_of(algo)}
             assert learnt(algo) == undisturbed()
@@ -582,20 +606,32 @@ except EngineError as error:
 def test_a_local_cluster_is_started_and_shut_down_with_its_last_user() -> None:
     script = """
 import ray
+from checkpoints import encode
 from trainer import PPOConfig
-def build():
+def build(engine="ray"):
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
-    return config.resources(engine="ray").build_algo()
+    return config.debugging(seed=1).resources(engine=engine).build_algo()
+def learnt(algo):
+    return encode(algo.get_state(components=["learner"])["learner"])
 one = build()
 two = build()
 one.train()
 one.stop()
 print(ray.is_initialized(), two.train()["training_iteration"])
+ray.shutdown()  # by the user: the next call starts another
+print(two.train()["fault_tolerance"]["num_remote_worker_restarts"], ray.is_initialized())
+local = build("local")
+local.train()
+local.train()
+print(learnt(two) == learnt(local))
+ray.shutdown()
 two.stop()
 print(ray.is_initialized())
+local.stop()
 """
     done = run_script(script, RAY_AUTH_MODE="disabled")
-    assert done.stdout.split() == ["True", "1", "False"], done.stderr[-3000:]
+    told = ["True", "1", "1", "True", "True", "False"]
+    assert done.stdout.split() == told, done.stderr[-3000:]
 
 
 def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import signal
+import weakref
+from collections.abc import Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trainer.ray_engine import cluster
+from trainer.ray_engine import engine as ray_engine
 from trainer.ray_engine.engine import Host, RayEngine, RayPlace
-from trainer.ray_engine.place_host import Heartbeat
+from trainer.ray_engine.place_host import Heartbeat, HostReply
 from trainer.runtime.engine import nothing
+from trainer.runtime.messages import Lost
 
 _NODE = "0123456789abcdef"
 _LAST = Heartbeat(1, host="here", pid=1001, node=_NODE, host_pid=1000)
@@ -52,7 +60,7 @@ class _Method:
 
     def remote(self, *_: object) -> Any:
         self._actor.asked.append(self._name)
-        return Reference() if self._name == "start" else self._actor
+        return Reference() if self._name in ("start", "call", "poll", "close") else self._actor
 
 
 class PlayedRay:
@@ -60,6 +68,7 @@ class PlayedRay:
 
     class exceptions:
         RayError = RayError
+        OutOfMemoryError = MemoryError
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
@@ -83,14 +92,19 @@ class Engine(RayEngine):
 
     Attributes:
         ended: the last heartbeats with which processes were ended.
+        time_s: what its clock says.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.ended: list[Heartbeat] = []
+        self.time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
 
     def _connect(self) -> None:
-        pass
+        self.notice_disconnection()
 
     def _end_processes(self, last: Heartbeat) -> None:
         self.ended.append(last)
@@ -106,7 +120,12 @@ class Engine(RayEngine):
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     """An engine whose Ray is played."""
     monkeypatch.setattr(cluster, "load_ray", PlayedRay)
+    connect_to("one cluster", monkeypatch)
     return Engine()
+
+
+def connect_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "connection", lambda: name)
 
 
 def place_on(engine: Engine, actor: Actor) -> RayPlace:
@@ -151,3 +170,209 @@ def test_a_start_does_not_use_an_actor_that_a_neighbour_has_lost(engine: Engine)
     assert lost.asked == []
     assert place.host is beside.host  # on the machine on which it was lost
     assert neighbour.asked == ["answers", "start"]
+
+
+@pytest.mark.parametrize("cluster_now", ["", "another cluster"])
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_worker_whose_cluster_was_left_is_lost_and_starts_on_the_next_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, is_busy: bool, cluster_now: str
+) -> None:
+    """Calls of Ray's would connect to any cluster there is, and their answers never come."""
+    actor = Actor()
+    place = place_on(engine, actor)
+    if is_busy:
+        place.submit("sample", ())
+        engine.time_s += 1.0
+        assert place.kill_if_stalled() is None
+    asked = list(actor.asked)
+    assert asked == (["call", "poll"] if is_busy else [])
+    connect_to(cluster_now, monkeypatch)
+    if is_busy:
+        engine.time_s += 1.0
+        assert place.kill_if_stalled() is None
+    else:
+        place.submit("sample", ())
+    assert place.has_answer
+    lost = place.take()
+    assert isinstance(lost, Lost)
+    assert lost.was_taken_along
+    assert "has left the Ray cluster" in lost.cause
+    connect_to("another cluster", monkeypatch)
+    place.start(b"")
+    assert place.host is not None
+    assert place.host.handle.asked == ["start"]
+    engine.time_s += 1.0
+    place.kill_if_stalled()
+    assert place.host.handle.asked == ["start", "poll"]
+    assert actor.asked == asked
+
+
+def test_a_place_whose_cluster_was_left_stops_without_asking(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = Actor()
+    place = place_on(engine, actor)
+    connect_to("", monkeypatch)
+    place.stop(grace_s=1.0)
+    assert (actor.asked, place.is_running, place.host) == ([], False, None)
+
+
+def test_nothing_is_reserved_for_places_of_an_algorithm_that_has_ended(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that was given as an object serves the next algorithm, too."""
+    reserved: list[Sequence[RayPlace]] = []
+    monkeypatch.setattr(ray_engine, "Reservation", lambda _, places, **__: reserved.append(places))
+    ended, place = place_on(engine, Actor()), place_on(engine, Actor())
+    ended.stop(grace_s=0.0)
+    engine._reservation_of(place)
+    assert reserved == [[place]]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(
+    engine: Engine, is_killed: bool
+) -> None:
+    """Else another algorithm may find no room until Python collects garbage."""
+    place = place_on(engine, Actor())
+    place.submit("sample", ())
+    answer = place._pending
+    assert answer is not None
+    if is_killed:
+        place.kill()
+    else:
+        answer.set_result(pickle.dumps(HostReply(Lost(None), _LAST)))
+        place.take()
+    dropped = weakref.ref(place)
+    gc.disable()
+    try:
+        del place  # Ray has the answer of the killed one still: a thread of its own lets go of it
+        assert dropped() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("num_places", "needs"),
+    [
+        (1, "it needs 1 CPU on one machine, and the"),
+        (
+            2,
+            "it needs 1 CPU on one machine, at once with 1 more of its kind "
+            "(placement_strategy='STRICT_SPREAD'), and the",
+        ),
+    ],
+)
+def test_an_actor_that_finds_no_room_says_what_else_is_to_be_placed_with_it_and_how(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, num_places: int, needs: str
+) -> None:
+    """Else a cluster with four CPUs free has no room for a runner that needs one."""
+    played: Any = PlayedRay()
+    played.util = SimpleNamespace(
+        placement_group=lambda *_, **__: "group", placement_group_table=lambda _: {}
+    )
+    played.nodes = lambda: [{"Alive": True}]
+    played.cluster_resources = played.available_resources = lambda: {"CPU": 4.0}
+    monkeypatch.setattr(engine, "_ray", played)
+    monkeypatch.setattr(engine, "_strategy", "STRICT_SPREAD")
+    monkeypatch.setattr(ray_engine, "_remove", lambda *_: None)
+    places = [place_on(engine, Actor()) for _ in range(num_places)]
+    why = engine.why_not_placed(places[0], 10.0)
+    assert f"{needs} Ray cluster has 1 machine with 4 CPU of which 4 free." in why
+
+
+def test_resources_that_ray_has_an_argument_for_are_given_in_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses them among those that a cluster names."""
+    reserved: list[dict[str, float]] = []
+
+    def reserve(bundles: Sequence[dict[str, float]], **_: object) -> str:
+        reserved.extend(bundles)
+        return "group"
+
+    played: Any = SimpleNamespace(
+        placement_group=reserve,
+        scheduling_strategies=SimpleNamespace(
+            PlacementGroupSchedulingStrategy=lambda group, **_: group
+        ),
+    )
+    monkeypatch.setattr(ray_engine, "_remove", lambda *_: None)
+    place = place_on(engine, Actor())
+    needs = {"CPU": 1.0, "GPU": 0.5, "memory": 1e6, "license": 1.0}
+    reservation = ray_engine.Reservation(
+        SimpleNamespace(util=played), [place], needs={**needs, "none": 0.0}, strategy="PACK"
+    )
+    assert reserved == [needs]
+    assert reservation.for_actor(place) == {
+        "num_cpus": 1.0,
+        "num_gpus": 0.5,
+        "memory": 1e6,
+        "resources": {"license": 1.0},
+        "scheduling_strategy": "group",
+    }
+
+
+def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not one that the user has started after shutting that down."""
+    played = PlayedCluster()
+    monkeypatch.setattr(cluster, "load_ray", lambda: played)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for user in (1, 2):
+        cluster.connect(user, init_arguments={})
+    assert cluster.is_own()
+    cluster.release(1)
+    assert played.is_initialized()
+    cluster.release(2)
+    assert not played.is_initialized()
+    cluster.connect(1, init_arguments={})
+    played.shutdown()
+    played.init()
+    cluster.connect(2, init_arguments={})
+    assert not cluster.is_own()
+    for user in (1, 2):
+        cluster.release(user)
+    assert played.is_initialized()
+
+
+def test_an_interrupt_waits_until_a_cluster_is_started_that_can_be_shut_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray that is interrupted in between may end the process."""
+    played = PlayedCluster(is_interrupted=True)
+    monkeypatch.setattr(cluster, "load_ray", lambda: played)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.connect(1, init_arguments={})
+    assert played.is_initialized()
+    cluster.release(1)
+    assert not played.is_initialized()
+
+
+class PlayedCluster:
+    """The part of Ray that connects and disconnects."""
+
+    def __init__(self, *, is_interrupted: bool = False) -> None:
+        self._is_interrupted = is_interrupted
+        self._num_started = 0
+        self._is_connected = False
+        no_client = SimpleNamespace(is_connected=lambda: False)
+        self.util = SimpleNamespace(client=SimpleNamespace(ray=no_client))
+
+    def is_initialized(self) -> bool:
+        return self._is_connected
+
+    def init(self, **_: object) -> None:
+        if self._is_interrupted:
+            signal.raise_signal(signal.SIGINT)
+        self._num_started += 1
+        self._is_connected = True
+
+    def shutdown(self) -> None:
+        self._is_connected = False
+
+    def get_runtime_context(self) -> Any:
+        node = f"node {self._num_started}"
+        return SimpleNamespace(get_node_id=lambda: node, get_job_id=lambda: "01000000")

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from callbacks.optional_import import optional_module
+from checkpoints.interrupts import signals_deferred
 from trainer.errors import EngineError
 
 _OLDEST: Final = (2, 49)
@@ -34,6 +35,7 @@ class _Own:
 
     lock = threading.RLock()
     users: Final[set[int]] = set()
+    connection = ""
 
 
 def load_ray() -> ModuleType:
@@ -55,32 +57,40 @@ def load_ray() -> ModuleType:
     return ray
 
 
-def connect(user: int, *, init_arguments: Mapping[str, Any]) -> ModuleType:
+def connection() -> str:
+    """The id of this process's connection to a cluster, unlike all earlier ones; "" without one."""
+    ray = load_ray()
+    if not ray.is_initialized():
+        return ""
+    # Each cluster counts its jobs from 1, and the ids of drivers follow from that.
+    context = ray.get_runtime_context()
+    return f"{context.get_node_id()} {context.get_job_id()}"
+
+
+def connect(user: int, *, init_arguments: Mapping[str, Any]) -> None:
     """Connects this process to a cluster, if it is not yet.
 
     Args:
         user: who uses it, until `release`.
         init_arguments: of `ray.init`, for a local cluster that is started.
 
-    Returns:
-        the package `ray`.
-
     Raises:
         ImportError, EngineError: Ray is missing or too old, or there is no cluster at the address
             that was given.
     """
     ray = load_ray()
-    with _Own.lock:
+    # Ray that is interrupted while it connects may end the process.
+    with signals_deferred(), _Own.lock:
         if ray.is_initialized():
             _refuse_client(ray)
-            if _Own.users:
+            if is_own():
                 _Own.users.add(user)
-            return ray
+            return
         _Own.users.clear()  # of a cluster that was shut down meanwhile
         address = os.environ.get("RAY_ADDRESS", "")
         if address and address != "local":
             _join(ray, address)
-            return ray
+            return
         with _as_a_guest():
             ray.init(
                 **{
@@ -92,7 +102,7 @@ def connect(user: int, *, init_arguments: Mapping[str, Any]) -> ModuleType:
                 }
             )
         _Own.users.add(user)
-        return ray
+        _Own.connection = connection()
 
 
 def release(user: int) -> None:
@@ -100,14 +110,15 @@ def release(user: int) -> None:
     with _Own.lock:
         if user not in _Own.users:
             return
+        is_last = is_own() and len(_Own.users) == 1
         _Own.users.discard(user)
-        if not _Own.users:
+        if is_last:
             load_ray().shutdown()
 
 
 def is_own() -> bool:
     """Whether the cluster was started for engines of this process."""
-    return bool(_Own.users)
+    return bool(_Own.users) and connection() == _Own.connection
 
 
 def _refuse_client(ray: ModuleType) -> None:

@@ -84,6 +84,7 @@ _LAST_BITS: Final = (
     "another kind may act differently in the last bits, and episodes part."
 )
 _RESERVED_ALREADY: Final = "CREATED"
+_NAMED: Final = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # arguments of Ray's
 
 Ending = Literal["ended", "gone", "stuck"]
 """What came of asking an actor to end a worker: it did; the actor is gone, and the process ids that
@@ -94,7 +95,7 @@ class Host:
     """An actor, and the places whose workers it keeps.
 
     Attributes:
-        handle: Ray's handle of the actor.
+        handle: Ray's handle of the actor; None if this process has left its cluster.
         made_for: the number of the place whose reserved resources it uses.
         node: Ray's id of its machine; "" until it has answered.
         places: whose workers it keeps, by number.
@@ -108,6 +109,13 @@ class Host:
         self.node = ""
         self.places: set[int] = set()
         self.is_gone = False
+
+    def asked(self, method: str, *arguments: object) -> Future[Any]:
+        """Calls a method of the actor; the answer is an error if it is gone."""
+        if self.handle is None:
+            return _left_cluster()
+        answer: Future[Any] = getattr(self.handle, method).remote(*arguments).future()
+        return answer
 
     def asked_meanwhile(self, method: str, *arguments: object) -> Any:
         """Calls a method of the actor while others are under way; Ray's reference to the answer."""
@@ -139,7 +147,7 @@ class RayPlace:
         self._is_running = False
         self._is_placed = False
         self._pending: Future[bytes] | None = None
-        self._answered: Future[bytes] | None = None
+        self._has_come: list[bool] = []
         self._closing: Future[None] | None = None
         self._call = 0
         self._is_start = False
@@ -164,7 +172,7 @@ class RayPlace:
     def has_answer(self) -> bool:
         """Whether `take` will not wait."""
         # Not `done()`: its lock, left locked by an interrupt, would stop Ray's thread.
-        return self._pending is not None and self._answered is self._pending
+        return self._pending is not None and bool(self._has_come)
 
     @property
     def identity(self) -> PlaceIdentity | None:
@@ -207,6 +215,7 @@ class RayPlace:
             self.kill()
         take_over = pickle.dumps(self._inherit())
         with signals_deferred():
+            self._engine.notice_disconnection()
             if self.host is not None and self.host.is_gone:  # lost by another place that it kept
                 self._lose_host()
             if self.host is None:
@@ -214,8 +223,8 @@ class RayPlace:
                 self._is_placed = bool(self.host.node)
             self._begin(is_start=True)
             self._is_running = True
-            answer = self.host.handle.start.remote(
-                self.number, self.name, self._call, packed_factory, take_over
+            answer = self.host.asked(
+                "start", self.number, self.name, self._call, packed_factory, take_over
             )
             self._await(answer, limit)
 
@@ -237,8 +246,9 @@ class RayPlace:
         if self.host is None or not self._is_running:
             raise RuntimeError(f"{self.name} has no worker: start it first.")
         with signals_deferred():
+            self._engine.notice_disconnection()
             self._begin(is_start=False)
-            answer = self.host.handle.call.remote(self.number, self._call, method, packed, *beside)
+            answer = self.host.asked("call", self.number, self._call, method, packed, *beside)
             self._await(answer, limit)
 
     def _begin(self, *, is_start: bool) -> None:
@@ -247,14 +257,18 @@ class RayPlace:
         self._call = self._engine.next_call()
         self._asked_at_s = self._polled_at_s = self._engine.now_s()
 
-    def _await(self, answer: Any, limit: StallLimit) -> None:
+    def _await(self, answer: Future[bytes], limit: StallLimit) -> None:
         self._watch.begin(0, limit)
-        self._pending = answer.future()
-        self._pending.add_done_callback(self._note_answer)
+        self._pending, self._has_come = answer, []
+        has_come, arrivals = self._has_come, self._arrivals
 
-    def _note_answer(self, future: Future[bytes]) -> None:
-        self._answered = future
-        self._arrivals.put()
+        def note(_: Future[bytes]) -> None:
+            has_come.append(True)
+            arrivals.put()
+
+        # It keeps no place: one that Ray's thread lets go of gives back what is reserved for it
+        # there, and waits for ever for that thread.
+        answer.add_done_callback(note)
 
     def take(self) -> Outcome:
         """Waits for the pending answer; returns how the call ended."""
@@ -313,7 +327,9 @@ class RayPlace:
         """Tells a call that has no end of its own to come to one."""
         if self.host is not None and self.owes_answer:
             with signals_deferred():
-                self.host.asked_meanwhile("end", self.number, self._call)
+                self._engine.notice_disconnection()
+                if not self.host.is_gone:
+                    self.host.asked_meanwhile("end", self.number, self._call)
 
     def _look(self) -> None:
         """Asks for a heartbeat now and then while a call is under way; it comes by itself."""
@@ -321,12 +337,16 @@ class RayPlace:
         if self._poll is not None:
             with signals_deferred():
                 self._take_poll(self._poll)
-        if self.host is None or not self.owes_answer or self._poll is not None:
+        if self.host is None or not self.owes_answer:
             return
         if now_s - self._polled_at_s >= self._poll_every_s():
             with signals_deferred():
                 self._polled_at_s = now_s
-                self._poll = self.host.asked_meanwhile("poll", self.number).future()
+                self._engine.notice_disconnection()
+                if self.host.handle is None and not self.has_answer:  # Ray will bring none
+                    self._pending, self._has_come = _left_cluster(), [True]
+                elif not self.host.is_gone and self._poll is None:
+                    self._poll = self.host.asked_meanwhile("poll", self.number).future()
 
     def _take_poll(self, poll: Future[bytes]) -> None:
         if not poll.done():
@@ -402,6 +422,7 @@ class RayPlace:
     def _lose_host(self, stuck: Heartbeat | None = None) -> None:
         """Ends an actor that is gone or does not answer, with all workers that it keeps."""
         host, self.host = self.host, None
+        self._poll = None  # it may never be answered
         if host is not None and os.getpid() == self._owner_pid:
             self._lost_on = host.node
             self._engine.end_host(host, stuck)
@@ -422,8 +443,8 @@ class RayPlace:
         if self.host is None:
             return
         with signals_deferred():
-            closing = self.host.handle.close.remote(self.number, self._call, _KILLED_WITHIN_S)
-            self._closing = closing.future()
+            self._engine.notice_disconnection()
+            self._closing = self.host.asked("close", self.number, self._call, _KILLED_WITHIN_S)
 
     def stop(self, grace_s: float) -> None:
         """Lets the worker end in order, then ends it and its actor."""
@@ -436,7 +457,14 @@ class RayPlace:
             self.kill()
             with signals_deferred():
                 self._leave_host()
-            self._engine.give_back()
+            self._engine.leave_out(self)
+
+
+def _left_cluster() -> Future[bytes]:
+    """The answer to what was asked of an actor whose cluster this process has left."""
+    answer: Future[bytes] = Future()
+    answer.set_exception(ConnectionError("this process has left the Ray cluster (ray.shutdown())"))
+    return answer
 
 
 def _cause_of(error: Exception) -> str:
@@ -470,6 +498,9 @@ class Reservation:
     """What is reserved in the cluster for the places of one pool: a placement group of Ray's.
 
     What was reserved on a machine that is lost, Ray reserves on another as soon as there is room.
+
+    Attributes:
+        give_back: gives everything back.
     """
 
     def __init__(
@@ -479,13 +510,12 @@ class Reservation:
         self._ray = ray
         self._places = weakref.WeakKeyDictionary({place: n for n, place in enumerate(places)})
         wanted = {name: amount for name, amount in needs.items() if amount}
-        self._needs = {"num_cpus": wanted.pop("CPU", 0.0), "resources": wanted}
-        bundle = {"CPU": self._needs["num_cpus"], **wanted}
-        is_empty = not any(bundle.values())
-        self._group = None
-        if not is_empty:
-            self._group = ray.util.placement_group([bundle for _ in places], strategy=strategy)
-        self._give_back = weakref.finalize(self, _remove, ray, self._group)
+        named = {_NAMED[name]: amount for name, amount in wanted.items() if name in _NAMED}
+        others = {name: amount for name, amount in wanted.items() if name not in _NAMED}
+        self._needs = {"num_cpus": 0.0, **named, "resources": others}
+        bundles = [wanted for _ in places]
+        self._group = ray.util.placement_group(bundles, strategy=strategy) if wanted else None
+        self.give_back = weakref.finalize(self, _remove, ray, self._group, cluster.connection())
 
     def is_for(self, place: RayPlace) -> bool:
         """Whether it is for this place."""
@@ -512,10 +542,6 @@ class Reservation:
         if table.get("state") == _RESERVED_ALREADY:
             return True
         return bool(table.get("bundles_to_node_id", {}).get(self._places[place]))
-
-    def give_back(self) -> None:
-        """Gives everything back."""
-        self._give_back()
 
 
 class RayEngine:
@@ -566,6 +592,7 @@ class RayEngine:
         self._strict_cpus = strict_cpus
         self._init_arguments = dict(init_arguments or {})
         self._ray: Any = cluster.load_ray()
+        self._connection = ""
         self._num_calls = 0
         self._preloaded: tuple[str, ...] = ()
         self._places: weakref.WeakSet[RayPlace] = weakref.WeakSet()
@@ -653,6 +680,7 @@ class RayEngine:
 
     def _connect(self) -> None:
         cluster.connect(id(self), init_arguments=self._init_arguments)
+        self.notice_disconnection()
         others = sorted(self._needs.keys() - {"CPU"})
         if others and cluster.is_own():
             raise EngineError(
@@ -660,6 +688,20 @@ class RayEngine:
                 f"started for them has no {' or '.join(others)}. Connect to a cluster that has, "
                 'with ray.init(address="auto"), or leave custom_resources_per_env_runner out.'
             )
+
+    def notice_disconnection(self) -> None:
+        """Notes what is gone if this process has left the cluster that it was connected to.
+
+        Ray ends what was made there. A call would connect to whichever cluster it finds.
+        """
+        connection = cluster.connection()
+        if connection == self._connection:
+            return
+        self._connection = connection
+        for host in [place.host for place in self._places if place.host is not None]:
+            host.handle, host.is_gone = None, True
+        self._reservations.clear()
+        self._published.clear()
 
     def host_for(self, place: RayPlace, *, lost_on: str) -> Host:
         """The actor that is to keep the worker of a place.
@@ -669,6 +711,8 @@ class RayEngine:
             lost_on: the machine on which its actor was lost; "" if none was. What it reserved there
                 is reserved still, whichever actor keeps the worker.
         """
+        self._connect()
+        self._places.add(place)
         hosts = {id(each.host): each.host for each in self._places if each.host is not None}
         living = [each for each in hosts.values() if not each.is_gone]
         # One that was made for the place, and lives because it keeps the worker of another one.
@@ -720,6 +764,11 @@ class RayEngine:
         self._reservations.append(reservation)
         return reservation
 
+    def leave_out(self, place: RayPlace) -> None:
+        """Reserves nothing for a place from now on, unless it starts a worker again."""
+        self._places.discard(place)
+        self.give_back()
+
     def give_back(self) -> None:
         """Gives back what was reserved for places of which none has a worker any more."""
         idle = [one for one in self._reservations if not any(each.host for each in one.places())]
@@ -729,7 +778,8 @@ class RayEngine:
 
     def end_worker(self, host: Host, place: int, call: int) -> Ending:
         """Lets an actor end the worker of a place, and its call; returns what came of it."""
-        if host.is_gone or not self._ray.is_initialized():
+        self.notice_disconnection()
+        if host.is_gone:
             return "gone"
         asked = host.asked_meanwhile("kill", place, call)
         done, _ = self._ray.wait([asked], timeout=_KILLED_WITHIN_S)
@@ -746,9 +796,10 @@ class RayEngine:
             host: the actor.
             stuck: the last heartbeat of one that does not answer; None if it does, or is gone.
         """
-        host.is_gone = True
-        if not self._ray.is_initialized():
+        self.notice_disconnection()
+        if host.is_gone:
             return
+        host.is_gone = True
         self._ray.kill(host.handle, no_restart=True)
         if stuck is not None and stuck.node:  # one that is stopped cannot end itself
             self._end_processes(stuck)
@@ -813,8 +864,11 @@ class RayEngine:
         """What keeps an actor from being placed; "" while it may still be, or is."""
         if waited_s < self.placement_timeout_s or cluster.is_own():
             return ""
-        if self._reservation_of(place).is_there_for(place):
+        reservation = self._reservation_of(place)
+        if reservation.is_there_for(place):
             return ""  # its process takes its time
+        others = len(reservation.places()) - 1
+        strategy = f"placement_strategy={self._strategy!r}"
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
         names = [key for key, amount in self._needs.items() if amount]
@@ -824,13 +878,14 @@ class RayEngine:
         machines = "1 machine" if len(nodes) == 1 else f"{len(nodes)} machines"
         return (
             f"it found no room within {waited_s:.0f} s: it needs {_shown(self._needs)} on one "
-            f"machine, and the Ray cluster has {machines} with {told or 'no such thing'}. Add a "
-            "machine, free others' resources, or ask for fewer runners"
+            f"machine{f', at once with {others} more of its kind ({strategy})' if others else ''}, "
+            f"and the Ray cluster has {machines} with {told or 'no such thing'}. Add a machine, "
+            "free others' resources, or ask for fewer runners or another placement_strategy"
         )
 
 
-def _remove(ray: Any, group: Any) -> None:
-    if group is not None and ray.is_initialized():
+def _remove(ray: Any, group: Any, connection: str) -> None:
+    if group is not None and cluster.connection() == connection:
         ray.util.remove_placement_group(group)
 
 
