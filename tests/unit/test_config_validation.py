@@ -49,6 +49,16 @@ def test_all_problems_are_raised_as_one_numbered_list() -> None:
     assert not isinstance(caught.value, UnknownSettingError)
 
 
+def test_cpus_are_no_custom_resource() -> None:
+    config = _ppo(num_cpus_per_env_runner=1, custom_resources_per_env_runner={"CPU": 2, "TPU": 1})
+    config.evaluation(evaluation_interval=1)
+    assert _problems(config).splitlines() == [
+        "`custom_resources_per_env_runner={'CPU': 2, 'TPU': 1}`: CPUs are reserved by "
+        "num_cpus_per_env_runner=1. Give num_cpus_per_env_runner=2, and leave 'CPU' out."
+    ]
+    assert not _problems(_ppo(custom_resources_per_env_runner={"TPU": 1, "GPU": 0.5}))
+
+
 @pytest.mark.parametrize(
     ("name", "wrong", "right"),
     [

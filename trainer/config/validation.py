@@ -271,6 +271,18 @@ def every_env_owes_a_step(config: Sections) -> Iterator[Problem]:
     )
 
 
+def cpus_are_reserved_by_one_setting(config: Sections) -> Iterator[Problem]:
+    """CPUs are no custom resource: one of two amounts would be ignored."""
+    given = config.custom_resources_per_env_runner
+    if "CPU" in given:
+        yield Problem(
+            assignment("custom_resources_per_env_runner", given),
+            f"CPUs are reserved by num_cpus_per_env_runner={config.num_cpus_per_env_runner!r}.",
+            f"Give num_cpus_per_env_runner={given['CPU']!r}, and leave 'CPU' out.",
+            ("custom_resources_per_env_runner",),
+        )
+
+
 FILTERS: Final = ("NoFilter", "MeanStdFilter")
 """What `observation_filter` may be."""
 
@@ -417,6 +429,10 @@ _OF_VECTOR_ENVS: Final = (
 )
 
 COMMON_RULES: Final = (
+    Rule(
+        ("custom_resources_per_env_runner", "num_cpus_per_env_runner"),
+        cpus_are_reserved_by_one_setting,
+    ),
     Rule(_OF_VECTOR_ENVS, vector_envs_are_played_whole),
     Rule(("policies",), policies_can_be_made),
     Rule(("rl_module_spec", "policies"), modules_of_a_spec_are_policies),
