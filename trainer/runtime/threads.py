@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from checkpoints.interrupts import signals_deferred
+from trainer.importing import FROZEN_BY_PYTHON
 
 # ---- side by side
 #
@@ -272,7 +273,7 @@ def sparing_old_objects() -> Iterator[None]:
     then on: `gc.unfreeze()` would thaw them, too.
     """
     if not (_Frozen.here or _Frozen.by_the_program):
-        _Frozen.by_the_program = gc.get_freeze_count() > 0
+        _Frozen.by_the_program = gc.get_freeze_count() > FROZEN_BY_PYTHON
     if _Frozen.here or _Frozen.by_the_program:
         yield
         return
