@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import threading
-import tracemalloc
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from checkpoints.array_format import blocks, memory_order, memory_pieces
 from checkpoints.codec import decode, encode_split
 from checkpoints.file_system import StreamedHash
 from checkpoints.writer import encode_checkpoint, write_encoded
+from tests.traced_memory import peak_bytes, takes_less
 from tests.unit.test_checkpoints_codec import VALUES, same
 from tests.unit.test_checkpoints_files import DAMAGES, rewrite_manifest, spoil
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -282,14 +282,12 @@ def test_forged_entries_are_refused_without_taking_memory(
 ) -> None:
     path = save(tmp_path / "c")
     forged_tree(path, *payloads)
-    tracemalloc.start()
-    try:
+
+    def read() -> None:
         with pytest.raises(CheckpointCorruptError, match=r"c\.state"):
             read_checkpoint(path, mapped=mapped)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < MB
+
+    assert takes_less(MB, read)
     forged_tree(path, FITTING)  # the negative control
     assert np.array_equal(read_checkpoint(path).components["c"][0], BASE)
 
@@ -328,16 +326,6 @@ def test_a_file_cut_while_it_is_read_is_an_error(
 
 
 # ---- memory
-
-
-def peak_bytes(act: Any) -> int:
-    """How much memory a call takes at most beside what is there; Python's and NumPy's."""
-    tracemalloc.start()
-    try:
-        act()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 class Owner(Checkpointable):
@@ -408,8 +396,8 @@ def test_looking_at_large_arrays_takes_no_memory(
     large: tuple[Owner, Path, int], tmp_path: Path
 ) -> None:
     owner, path, _ = large
-    assert peak_bytes(lambda: verify(path)) < 20 * MB
-    assert peak_bytes(lambda: read_checkpoint(path, mapped=True)) < 20 * MB
+    assert takes_less(20 * MB, lambda: verify(path))
+    assert takes_less(20 * MB, lambda: read_checkpoint(path, mapped=True))
     archive = tmp_path / "a.npz"
     assert peak_bytes(lambda: export_weights(path, archive)) < 20 * MB
     exported = np.load(archive, mmap_mode="r")
