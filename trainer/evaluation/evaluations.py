@@ -287,7 +287,7 @@ class Evaluator:
             metrics: what it returned; it stands above what was noted of the episodes that the
                 function let the runners play.
         """
-        num_episodes, records = self.group.num_recorded, self.group.take_records()
+        num_episodes, records = self.group.calls.num_recorded, self.group.take_records()
         self.num_evaluations += 1
         played = self._take_logged()
         if records:  # what the function took for itself it reports as it likes
@@ -425,9 +425,9 @@ class Evaluator:
             "num_evaluations": self.num_evaluations,
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
-            "callbacks": self.group.get_callback_states(),
-            **self.group.told_modules(),
-            "slots": self.group.get_task_positions(),
+            "callbacks": self.group.slot_states.get_callback_states(),
+            **self.group.slot_states.told_modules(),
+            "slots": self.group.tasks.positions(),
         }
 
     def set_state(self, state: State) -> None:

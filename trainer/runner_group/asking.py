@@ -726,7 +726,7 @@ class EnvTasks:
         ]
 
     def positions(self) -> list[State]:
-        """See `EnvRunnerGroup.get_task_positions`."""
+        """The tasks as slots of a state without running episodes; empty if there are none."""
         return [
             SlotPosition(tasks=position.task_now).to_state()
             for position in self._records.positions()
@@ -734,7 +734,7 @@ class EnvTasks:
         ]
 
     def require(self, what_for: str) -> None:
-        """See `EnvRunnerGroup.require_tasks`."""
+        """Raises a TaskError that says what they lack unless the envs can be given tasks."""
         for place in self._records:
             if place.why_no_tasks:
                 raise TaskError(
@@ -745,7 +745,7 @@ class EnvTasks:
                 )
 
     def check_can_be_saved(self) -> None:
-        """See `EnvRunnerGroup.check_tasks_can_be_saved`."""
+        """Raises a StateError that names env and task unless all tasks are plain data."""
         for place in self._records:
             for index, position in enumerate(place.positions):
                 where = f"sub-env {index} of {place.spec.title}"
