@@ -334,11 +334,6 @@ def normal_numbers(uniforms: Array) -> Array:
     return from_uniform(pairs, kind="normal", width=2 * half)[:, ::2]
 
 
-def gumbel_numbers(uniforms: Array) -> Array:
-    """Standard Gumbel numbers, float64 [B, A]."""
-    return from_uniform(uniforms, kind="gumbel", width=uniforms.shape[1])
-
-
 def numbers_for(distribution: ActionDistribution, noise: Array, *, kind: NoiseKind) -> Array:
     """The noise that a distribution draws with.
 

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -284,37 +284,6 @@ class Learner(Checkpointable):
         del state
 
 
-LearnerT = TypeVar("LearnerT", bound=Learner)
-
-
-@dataclass(frozen=True)
-class LearnerSpec(Generic[LearnerT]):
-    """What is needed to build a learner.
-
-    Attributes:
-        learner_class: e.g. `PPOLearner`.
-        module_spec: the network, with both spaces.
-        settings: the settings class of that learner.
-        root_seed: the seed of the run, ≥ 0.
-        position: of the module's random numbers among those of others (`module_position`).
-    """
-
-    learner_class: type[LearnerT]
-    module_spec: RLModuleSpec
-    settings: Any
-    root_seed: int
-    position: tuple[int, ...] = ()
-
-    def build(self) -> LearnerT:
-        """A new learner with weights drawn from the root seed."""
-        return self.learner_class(
-            module_spec=self.module_spec,
-            settings=self.settings,
-            root_seed=self.root_seed,
-            position=self.position,
-        )
-
-
 def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array]) -> ModuleError:
     """Says where numbers that are not finite were found."""
     places = [f"the loss ({loss})"] if not math.isfinite(loss) else []
@@ -355,7 +324,7 @@ class EpisodeLearner(Learner, ABC):
     """Learns from episodes that its own weights have just played.
 
     Life:
-        learner = LearnerSpec(...).build()
+        learner = PPOLearner(module_spec=…, settings=…, root_seed=…)
         metrics = learner.update(episodes, num_env_steps_sampled_before=...)     once per iteration
         weights = learner.module.get_state(inference_only=True)                  for the env runners
         state = learner.get_state(); learner.set_state(state)                    exact resume

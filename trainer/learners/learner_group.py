@@ -6,18 +6,20 @@ Which chunks a module learns from is decided here, too: those that it acted in.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.learners.columns import BatchListener
-from trainer.learners.learner import EpisodeLearner, LearnerT, ReplayLearner
+from trainer.learners.learner import EpisodeLearner, Learner, ReplayLearner
 from trainer.modules import ByModule
 from trainer.replay import ReplayBuffer
 from trainer.types import ModuleId, State
 
 Metrics = dict[ModuleId, Mapping[str, Any]]
 """Of the modules that were updated, by their key under `learners/{module_id}`."""
+
+LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class LearnerGroup(ByModule[LearnerT]):

@@ -367,7 +367,6 @@ class _Halving:
         rung: index of the milestone that they are on the way to.
         members: trials that are on the way to it or have reached it.
         scores: of those that have reached it.
-        num_entered: trials that set out for this milestone.
         is_closed: no more trials come.
     """
 
@@ -376,7 +375,6 @@ class _Halving:
     rung: int = 0
     members: set[int] = field(default_factory=set)
     scores: dict[int, float] = field(default_factory=dict)
-    num_entered: int = 0
     num_added: int = 0
     is_closed: bool = False
 
@@ -384,7 +382,6 @@ class _Halving:
         """Puts a trial in."""
         self.members.add(trial)
         self.num_added += 1
-        self.num_entered += 1
         self.is_closed = self.is_closed or self.num_added >= self.num_trials
 
     def halve(self, factor: float) -> tuple[list[int], list[int]]:
@@ -395,7 +392,7 @@ class _Halving:
         ranked = sorted(self.members, key=lambda each: ranking_key(self.scores[each], each))
         good, bad = sorted(ranked[:num_good]), sorted(ranked[num_good:])
         self.rung += 1
-        self.members, self.scores, self.num_entered = set(good), {}, len(good)
+        self.members, self.scores = set(good), {}
         return good, bad
 
 
