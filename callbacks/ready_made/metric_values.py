@@ -224,11 +224,7 @@ class WatchedMetric:
 
 
 def raise_if_any(user: str, problems: Collection[str]) -> None:
-    """Raises all problems of one callback at once.
-
-    Raises:
-        CallbackConfigError: there is one.
-    """
+    """Raises all problems of one callback at once, as a CallbackConfigError."""
     if problems:
         raise CallbackConfigError([f"{user}: {problem}" for problem in problems])
 

@@ -678,11 +678,7 @@ def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
 
 
 def refuse_elsewhere() -> None:
-    """Makes sure that this process is on the machine with the actors.
-
-    Raises:
-        ActorNameError: it is not.
-    """
+    """Raises an ActorNameError unless this process is on the machine with the actors."""
     machine = os.environ.get(ELSEWHERE_VARIABLE)
     if machine:
         raise ActorNameError(

@@ -218,11 +218,7 @@ class Inference:
 
 
 def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
-    """Connector pieces work beside a sub-env, in its episode; there is none here.
-
-    Raises:
-        ConfigError: the config has connectors of the user's.
-    """
+    """Raises a ConfigError if the config has connector pieces: there is no sub-env beside them."""
     if ConnectorFactories.of(config) is not None:
         raise ConfigError(
             f"{what}() was called, and the config has an `env_to_module_connector` or a "
@@ -300,11 +296,7 @@ def modules_of_agents(
 def modules_named(
     policy_ids: Mapping[Any, ModuleId], observations: Collection[Any]
 ) -> dict[Any, ModuleId]:
-    """What `policy_ids` says of each observation's key.
-
-    Raises:
-        ConfigError: it says nothing of one.
-    """
+    """What `policy_ids` says of each observation's key; a ConfigError if it says nothing of one."""
     absent = [key for key in observations if key not in policy_ids]
     if absent:
         raise ConfigError(

@@ -214,11 +214,7 @@ class _MissingRecorder(RLlibCallback):
         self._why = why
 
     def on_episode_start(self, *, env: Any, env_index: int, **_: Any) -> None:
-        """Renders one frame and ends the command.
-
-        Raises:
-            ImportError: says all that is missing.
-        """
+        """Renders one frame, and raises an ImportError that says all that is missing."""
         try:
             env.envs[env_index].render()
         except (ImportError, DependencyNotInstalled) as error:

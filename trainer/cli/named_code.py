@@ -72,11 +72,7 @@ def named_callbacks(names: Sequence[str]) -> list[Any]:
 
 
 def config_of(found: Any, *, name: str) -> AlgorithmConfig:
-    """A config, or what a function that makes one returns.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """A config, or what a function that makes one returns; a ConfigError if it is neither."""
     config = found() if callable(found) else found
     if not isinstance(config, AlgorithmConfig):
         raise ConfigError(

@@ -277,11 +277,7 @@ class RunDirectory:
             ) from error
 
     def write_plan(self, plan: RunPlan) -> None:
-        """Writes down when the run ends and what it keeps, for `resume`.
-
-        Raises:
-            CheckpointWriteError: it cannot be written; what was there before is whole.
-        """
+        """Writes down when the run ends and what it keeps, for `resume`; see `RunPlan.write`."""
         plan.write(self._plan_file)
 
     def remove_if_unused(self) -> None:
@@ -292,11 +288,7 @@ class RunDirectory:
                 path.rmdir()
 
     def read_plan(self) -> RunPlan:
-        """What the run was started with; defaults that remove nothing if it is not there.
-
-        Raises:
-            ConfigError: `run.json` is damaged.
-        """
+        """What the run was started with; see `read_plan`."""
         return read_plan(self._plan_file)
 
     def append_result(self, result: Mapping[str, Any]) -> None:

@@ -88,11 +88,7 @@ def module_table(config: AlgorithmConfig) -> ModuleTable:
 
 
 def own_acting(config: AlgorithmConfig, settings: Mapping[str, Any]) -> OwnActing:
-    """How a module acts that has these settings of its own.
-
-    Raises:
-        ConfigError: there is no such strategy, or an argument is wrong.
-    """
+    """How a module acts that has these settings of its own; see `exploration_spec`."""
     own, run = config.with_settings(settings), exploration_spec(config)
     strategy = exploration_spec(own)
     return OwnActing(

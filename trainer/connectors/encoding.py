@@ -641,11 +641,7 @@ class ActionDecoder:
     def __init__(
         self, space: gym.Space[Any], *, normalize_actions: bool = True, clip_actions: bool = False
     ) -> None:
-        """Plans the decoding.
-
-        Raises:
-            UnsupportedSpaceError: it is, or holds, a space that nothing can be chosen in.
-        """
+        """Plans the decoding; an UnsupportedSpaceError for a space without possible choices."""
         self._decode = _decoder(space, normalize_actions, clip_actions)
         self.is_identity = self._decode is None
 

@@ -455,11 +455,7 @@ class ConnectorFactories:
         return None if made == cls() else made
 
     def connected(self, env: gym.Env[Any, Any]) -> ConnectedEnv:
-        """An env with new pieces beside it.
-
-        Raises:
-            ConfigError: a factory raises, or gives something else than pieces.
-        """
+        """An env with new pieces beside it; a ConfigError if a factory gives something else."""
         return ConnectedEnv(env, self._pieces(env, (env.observation_space, env.action_space)))
 
     def connected_agents(

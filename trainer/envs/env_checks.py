@@ -61,11 +61,7 @@ def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
 
 
 def check_reset_signature(env: gymnasium.Env[Any, Any], *, name: str) -> None:
-    """Checks that `reset` takes a seed, without which no episode can be repeated.
-
-    Raises:
-        EnvContractError: it does not.
-    """
+    """Raises an EnvContractError unless `reset` takes a seed: else no episode can be repeated."""
     parameters = inspect.signature(env.unwrapped.reset).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     if "seed" not in parameters and not takes_any:

@@ -190,11 +190,7 @@ class AnswerChecks:
                 )
 
     def check_progress(self, episode: MultiAgentEpisode) -> None:
-        """Checks that an episode in which no agent acts has not come to a standstill.
-
-        Raises:
-            EnvContractError: it has.
-        """
+        """Raises an EnvContractError if an episode stands still in which no agent acts."""
         if episode.num_empty_steps <= self.max_empty_steps or episode.is_done:
             return
         ended = episode.ended_agents

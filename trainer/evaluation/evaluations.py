@@ -725,11 +725,7 @@ class Evaluations:
     # ---- evaluating
 
     def evaluate(self) -> ResultDict:
-        """Evaluates the newest weights, and waits for it.
-
-        Raises:
-            TrainerError: an evaluation called for another one.
-        """
+        """Evaluates the newest weights, and waits for it; a TrainerError within an evaluation."""
         with self._no_other_evaluation():
             evaluator, subject = self._prepare_evaluation()
             function = self._config.custom_evaluation_function

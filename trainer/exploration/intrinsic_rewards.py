@@ -121,11 +121,7 @@ class FeatureNetworks:
         return {"weights": self.parameters.get_state(), "optimizer": self._optimizer.get_state()}
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave.
-
-        Raises:
-            ModuleError: it does not fit.
-        """
+        """Takes back what `get_state` gave; a ModuleError if it does not fit."""
         self.parameters.set_state(state["weights"])
         self._optimizer.set_state(state["optimizer"])
 

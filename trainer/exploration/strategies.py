@@ -60,11 +60,7 @@ class UniformActions:
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        """Plans the drawing.
-
-        Raises:
-            UnsupportedSpaceError: it is another space.
-        """
+        """Plans the drawing; an UnsupportedSpaceError if no uniform actions can be drawn."""
         self._box: _BoxActions | None = None
         self._sizes: list[int] = []
         if isinstance(space, spaces.Discrete):

@@ -166,11 +166,7 @@ class SequenceBatching:
         self.previous = previous
 
     def state_rows(self, columns: Columns) -> dict[str, Any]:
-        """The states before all steps, as `state_in`.
-
-        Raises:
-            EpisodeError: the episodes do not say them.
-        """
+        """The states before all steps, as `state_in`; an EpisodeError if episodes lack them."""
         return {STATE_IN: self._states(columns)}
 
     def _states(self, columns: Columns) -> Any:

@@ -541,11 +541,7 @@ class Statistic:
             self._begin_measuring()
 
     def accepted(self, value: Any) -> Any:
-        """A value as it is kept.
-
-        Raises:
-            MetricsError: `log` refuses it.
-        """
+        """A value as it is kept; a MetricsError for what `log` refuses."""
         if self.options.reduce is None and isinstance(value, np.ndarray | list | tuple):
             return self._accepted_array(value)
         if isinstance(value, bool | int | np.bool_ | np.integer):

@@ -72,20 +72,12 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
 
     @property
     def only(self) -> ValueT:
-        """The value of the only module.
-
-        Raises:
-            ModuleError: there are several.
-        """
+        """The value of the only module; a ModuleError if there are several."""
         return self._values[self.only_id]
 
     @property
     def only_id(self) -> ModuleId:
-        """The id of the only module.
-
-        Raises:
-            ModuleError: there are several.
-        """
+        """The id of the only module; a ModuleError if there are several."""
         if len(self._values) != 1:
             raise ModuleError(
                 f"There are {len(self._values)} modules ({', '.join(self._values)}), and one was "
@@ -215,11 +207,7 @@ def why_no_module_id(module_id: object) -> str | None:
 
 
 def check_module_ids(module_ids: Collection[Any]) -> None:
-    """Checks that these can be ids of modules.
-
-    Raises:
-        ConfigError: some cannot; names all of them.
-    """
+    """Raises a ConfigError that names all of these that can be no ids of modules."""
     problems = [problem for problem in map(why_no_module_id, module_ids) if problem is not None]
     if problems:
         raise ConfigError(

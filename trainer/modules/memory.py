@@ -99,11 +99,7 @@ class StateForm:
         return nested.map_leaves(lambda leaf: np.stack([leaf] * count), self.initial)
 
     def single(self, state: Any, *, where: str) -> Any:
-        """One state without a batch dimension, checked; arrays of the module's dtype.
-
-        Raises:
-            ModuleError: see `checked`.
-        """
+        """One state without a batch dimension, as arrays of the module's dtype; see `checked`."""
 
         def as_batch(leaf: Any) -> Any:
             array = as_array(leaf)
@@ -125,11 +121,7 @@ class StateForm:
         return self.rows(outputs[STATE_OUT], count)
 
     def given(self, batch: Mapping[str, Any], count: int) -> Any:
-        """The `state_in` of a batch, checked; the initial state where it holds none.
-
-        Raises:
-            ModuleError: it does not fit.
-        """
+        """The `state_in` of a batch, `checked`; the initial state where it holds none."""
         if STATE_IN not in batch:
             return self.repeated(count)
         return self.checked(batch[STATE_IN], count, where=f"the batch for {self._name}")
@@ -184,11 +176,7 @@ class StateForm:
 
 
 def state_form(module: RLModule) -> StateForm:
-    """What the state of a module with memory looks like; read once.
-
-    Raises:
-        ModuleError: see `StateForm`.
-    """
+    """What the state of a module with memory looks like; read once. Errors as of `StateForm`."""
     form: StateForm | None = module.__dict__.get("_state_form")
     if form is None:
         form = StateForm(module, module.parameters.dtype)

@@ -304,11 +304,7 @@ def plain_names(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parsed_filter(entry: Any) -> tuple[int, tuple[int, int], tuple[int, int], str]:
-    """Channels, kernel, stride and padding of one of the `conv_filters`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Channels, kernel, stride and padding of a line of `conv_filters`; a ValueError if none."""
     channels, kernel, stride, *padding = entry
     chosen = padding[0] if padding else "same"
     if len(padding) > 1 or chosen not in PADDINGS or not _is_count(channels):
@@ -481,11 +477,7 @@ class NetworkPlan:
 
 
 def observation_plan(name: str, module: RLModule, config: DefaultModelConfig) -> NetworkPlan:
-    """The network that reads a module's observations first: convolutions, and hidden layers.
-
-    Raises:
-        UnsupportedSpaceError, ConfigError: see `image_of`.
-    """
+    """The network that reads observations first: convolutions and hidden layers; see `image_of`."""
     image = image_of(module, config)
     backend = backend_of(module, config)
     return NetworkPlan(name, module.obs_size, config.hidden_layers(), image, backend)

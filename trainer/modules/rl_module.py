@@ -76,11 +76,7 @@ def space_record(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_record(record: Any) -> gym.Space[Any]:
-    """The space that `space_record` described.
-
-    Raises:
-        UnsupportedSpaceError: it describes none.
-    """
+    """The space that `space_record` described; an UnsupportedSpaceError if it describes none."""
     try:
         return _made(record)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:

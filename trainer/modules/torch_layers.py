@@ -490,11 +490,7 @@ class TorchLayers:
         return values
 
     def values_of(self, batch: dict[str, Any], embeddings: Any) -> Any:
-        """The user's values of a batch of tensors.
-
-        Raises:
-            ModuleError: there are none.
-        """
+        """The user's values of a batch of tensors; a ModuleError if there are none."""
         own = self._module.__dict__.get("_own_values")
         if own is not None:
             if embeddings is None or not _takes_embeddings(own):

@@ -652,11 +652,7 @@ class RayEngine:
         return [facts_of_this_machine(), *self._machines.values()]
 
     def num_cpus_there(self) -> float:
-        """CPUs of the cluster; 0 if it is one of our own, on this machine.
-
-        Raises:
-            EngineError: there is no cluster to connect to.
-        """
+        """CPUs of the cluster; 0 if it is our own, on this machine. Errors as of `make_place`."""
         self._connect()
         return 0.0 if cluster.is_own() else float(self._ray.cluster_resources().get("CPU", 0.0))
 

@@ -168,11 +168,7 @@ class Asking:
             self._check_mappings(result.reports)
 
     def _check_agents(self, reports: Mapping[int, RunnerReport]) -> None:
-        """Checks that the envs of all runners have the same agents.
-
-        Raises:
-            EnvContractError: those of one that was just made differ from the others.
-        """
+        """Raises an EnvContractError unless all runners' envs have the same agents."""
         name, first = self._records.spec.env_factory.name, "the other env runners"
         if not self._is_told:
             first = f"env runner {min(reports)}"
@@ -193,11 +189,7 @@ class Asking:
             )
 
     def _check_mappings(self, reports: Mapping[int, RunnerReport]) -> None:
-        """Checks that `policy_mapping_fn` answers alike in all processes.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Raises a ConfigError unless `policy_mapping_fn` answers alike in all processes."""
         mapping = self._mapping_here()
         if mapping is None:
             return
@@ -207,11 +199,7 @@ class Asking:
             )
 
     def check_fingerprint(self, index: int, fingerprint: str) -> None:
-        """Checks that a runner that played maps agents to modules as the main process does.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Raises a ConfigError if a runner that played maps agents otherwise than this process."""
         mapping = self._mapping_here()
         if mapping is not None and mapping.fingerprint != fingerprint:
             raise ConfigError(
@@ -417,11 +405,7 @@ class UserCalls:
     def chosen(
         self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
     ) -> list[int]:
-        """The numbers of the runners that a user means.
-
-        Raises:
-            ConfigError: one does not exist.
-        """
+        """The numbers of the runners that a user means; a ConfigError if one does not exist."""
         is_remote = self._records.is_remote
         remote = list(self._records.places) if is_remote else []
         local = [0] if not is_remote and local_env_runner else []

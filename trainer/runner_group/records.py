@@ -459,11 +459,7 @@ class RunnerRecords:
         return [index for index, place in self.places.items() if not place.is_given_up]
 
     def healthy_or_raise(self) -> list[int]:
-        """The same.
-
-        Raises:
-            RunnerLostError: there are none.
-        """
+        """The same; a RunnerLostError if there are none."""
         indices = self.healthy()
         if not indices:
             what = "evaluation env runners" if self.spec.in_evaluation else "env runners"

@@ -392,11 +392,7 @@ class AlgorithmTrainable(Trainable):
 def algorithm_config(
     algorithm: type[Algorithm], config: AlgorithmConfig | Mapping[str, Any]
 ) -> AlgorithmConfig:
-    """A config object of one trial, which may be changed.
-
-    Raises:
-        ConfigError: a setting is unknown or wrong.
-    """
+    """A config object of one trial, which may be changed; a ConfigError if a setting is wrong."""
     if isinstance(config, AlgorithmConfig):
         return config.copy(copy_frozen=False)
     return algorithm.config_class.from_dict(dict(config))
