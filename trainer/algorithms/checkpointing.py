@@ -74,12 +74,7 @@ class ConfigRecord:
     """
 
     def __init__(self, get_state: Callable[[], State], adopt: Callable[[int], None]) -> None:
-        """Wraps an algorithm's settings.
-
-        Args:
-            get_state: gives them, as they are now.
-            adopt: takes another root seed.
-        """
+        """Wraps an algorithm's settings; `adopt` takes another root seed."""
         self._get_state = get_state
         self._adopt = adopt
 
@@ -100,12 +95,7 @@ class ConnectorsRecord:
     """The statistics of normalisation; what follows from them comes into force with them."""
 
     def __init__(self, statistics: NormalizationStatistics, apply: Callable[[], None]) -> None:
-        """Wraps statistics.
-
-        Args:
-            statistics: of observations and rewards.
-            apply: brings into force what follows from them.
-        """
+        """Wraps statistics; `apply` brings into force what follows from them."""
         self._statistics = statistics
         self._apply = apply
 

@@ -446,12 +446,7 @@ def is_plain_data(value: Any) -> bool:
 def not_offered_problems(
     settings: Mapping[str, Setting[Any]], values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """The settings that ask for something that this version does not offer.
-
-    Args:
-        settings: the settings of a config class.
-        values: the value of each of them.
-    """
+    """The settings whose values ask for something that this version does not offer."""
     for name, limit in OLD_NAMES.not_offered.items():
         value = values[name]
         if same(value, settings[name].default) or limit.allowed(value):
@@ -611,12 +606,7 @@ class NameTable:
         return "Names have no dots. `describe_settings()` lists all settings."
 
     def unknown_attribute(self, name: str, methods: Iterable[str]) -> Problem:
-        """The problem that a config has no attribute `name`: a setting or method was misspelt.
-
-        Args:
-            name: what was written after the dot.
-            methods: the public methods of the config, sections included.
-        """
+        """The problem that a config with these public methods has no attribute `name`."""
         if name in OLD_NAMES.refused_settings:
             return Problem(
                 f"`{name}`", _NOT_OFFERED_SETTING, OLD_NAMES.refused_settings[name], unknown=True

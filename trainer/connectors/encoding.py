@@ -491,12 +491,7 @@ class NormalizationStatistics:
     """
 
     def __init__(self, settings: NormalizationSettings, encoder: ObservationEncoder) -> None:
-        """Begins with nothing seen.
-
-        Args:
-            settings: what is to be normalised.
-            encoder: of the observation space, without a normalizer.
-        """
+        """Begins with nothing seen; the encoder is that of observations, without a normalizer."""
         self.settings = settings
         self._encoder = encoder
         self._observations = RunningMoments.empty(encoder.size)

@@ -264,12 +264,7 @@ class PerturbedModules:
         np.add(self._module.parameters.flat, stddev * self._noise[slot], out=parameters.flat)
 
     def forward(self, batch: Mapping[str, Array], slots: Sequence[int]) -> Array:
-        """The distribution inputs of each slot's own module, [B, K].
-
-        Args:
-            batch: encoded observations, a row for each of `slots`.
-            slots: numbers in the runner.
-        """
+        """The distribution inputs of each slot's own module, [B, K]; a row of `batch` for each."""
         rows = [
             self._copies[slot].forward_exploration({OBS: batch[OBS][row : row + 1]})
             for row, slot in enumerate(slots)

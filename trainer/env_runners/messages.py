@@ -273,11 +273,7 @@ class SlotPosition:
         return sum(nested.batch_length(chunk) for chunk in self.actions)
 
     def restarted(self, skip: int = 1) -> SlotPosition:
-        """The position after giving up the running episode.
-
-        Args:
-            skip: how much further on the number of the next episode is.
-        """
+        """The position after giving up the running episode; the next number skips so many."""
         return SlotPosition(
             self.episode_number + skip,
             tasks=self.task_now,
@@ -622,11 +618,7 @@ class ActivityNotes:
     """
 
     def __init__(self, signals: Signals | None) -> None:
-        """Nothing is noted yet.
-
-        Args:
-            signals: shared with the main process; None in the main process itself.
-        """
+        """Nothing is noted yet; signals are shared with the main process, None in itself."""
         self._signals = signals
         self.last = ""
 

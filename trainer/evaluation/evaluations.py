@@ -70,12 +70,7 @@ class Subject:
 
     @classmethod
     def from_state(cls, state: State, now: Subject) -> Subject:
-        """The subject that `get_state` was called on.
-
-        Args:
-            state: the plain data.
-            now: what an evaluation that begins now would be of.
-        """
+        """The subject that `get_state` was called on; `now` is that of an evaluation of now."""
         table, ids = None, now.weights.modules.ids
         if "table" in state and now.table is not None:
             table = table_from_record(state["table"], now=now.table)
@@ -394,11 +389,7 @@ class Evaluator:
             )
 
     def add_metrics(self, metrics: Sequence[Any]) -> None:
-        """Adds what users' functions logged in the runners; the next evaluation reports it.
-
-        Args:
-            metrics: one entry per runner, in the order of the runners.
-        """
+        """Adds what users' functions logged, by runner; the next evaluation reports it."""
         self._metrics.aggregate(metrics)
 
     # ---- state

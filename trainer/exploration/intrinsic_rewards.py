@@ -93,12 +93,7 @@ class FeatureNetworks:
     def __init__(
         self, layers: Mapping[str, tuple[int, Sequence[LayerSpec]]], rng: np.random.Generator
     ) -> None:
-        """Creates and draws the networks.
-
-        Args:
-            layers: name → (number of inputs, layers).
-            rng: draws the weights, network by network.
-        """
+        """Draws the networks one by one; `layers` are name → (number of inputs, layers)."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name, (num_inputs, specs) in layers.items():
             shapes |= MLP.shapes(name, num_inputs=num_inputs, layers=specs)

@@ -103,12 +103,7 @@ class UniformActions:
         return actions[:, 0] if self._is_single else actions
 
     def logp(self, actions: Array, valid: Array | None = None) -> Array:
-        """The log-likelihoods of drawn actions, float32 [B].
-
-        Args:
-            actions: as `draw` gives them.
-            valid: see `draw`.
-        """
+        """The log-likelihoods, float32 [B], of actions as `draw` gives them; `valid` as there."""
         if self._box is not None:
             return self._box.logp(actions)
         if valid is None:  # the same operations, so that the bits of a row depend on itself alone

@@ -156,12 +156,7 @@ class SequenceBatching:
     keeps_rows = True
 
     def __init__(self, max_seq_len: int, previous: PreviousSteps | None = None) -> None:
-        """Batches nothing yet.
-
-        Args:
-            max_seq_len: the most rows of a sequence, ≥ 1.
-            previous: see `Batching`.
-        """
+        """Batches nothing yet; sequences have at most `max_seq_len` rows, ≥ 1."""
         self._max_seq_len = max_seq_len
         self.previous = previous
 

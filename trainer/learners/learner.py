@@ -68,12 +68,7 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
-        """The values of these settings in a config.
-
-        Args:
-            config: an `AlgorithmConfig`.
-            **others: settings whose values come from elsewhere.
-        """
+        """The values of these settings in an `AlgorithmConfig`; `others` come from elsewhere."""
         names = [field.name for field in dataclasses.fields(cls) if field.name in config]
         return cls(**{**{name: config[name] for name in names}, **others})
 
@@ -514,12 +509,7 @@ class UpdateMetrics(Mapping[str, Any]):
     """
 
     def __init__(self, known: Mapping[str, Any], update: ReplayUpdate) -> None:
-        """Computes nothing.
-
-        Args:
-            known: metrics that cost nothing.
-            update: makes the others.
-        """
+        """Computes nothing: `known` metrics cost nothing, and `update` makes the others."""
         self._known = known
         self._update = update
         self._all: dict[str, Any] | None = None

@@ -356,12 +356,7 @@ class ValuesByIndex(_ReadValues):
     __slots__ = ("_entries", "_reduction")
 
     def __init__(self, limit: int | None, *, reduction: str) -> None:
-        """No entries.
-
-        Args:
-            limit: keep so many of the last entries; None keeps all.
-            reduction: what becomes of an entry, one of `REDUCTIONS`.
-        """
+        """No entries: at most the last `limit` (None: all), each reduced as `REDUCTIONS` names."""
         self._entries: deque[Moments] = deque(maxlen=limit)
         self._reduction = reduction
 
@@ -593,11 +588,7 @@ class Statistic:
         return total
 
     def read(self, stat: Stat | None = None) -> Any:
-        """What a result would say now.
-
-        Args:
-            stat: something else than the reduction that the options ask for.
-        """
+        """What a result would say now, or `stat` in the place of the reduction."""
         total, options = self._total(), self.options
         wanted = options.reduce if stat is None else stat
         if stat is None and options.ema_coeff is not None:

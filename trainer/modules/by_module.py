@@ -103,12 +103,7 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
     def state_shape(
         shape: Callable[[ModuleId], ShapeCheck], ids: Collection[ModuleId]
     ) -> ShapeCheck:
-        """The check for what `to_state` gives.
-
-        Args:
-            shape: the check for the value of one module.
-            ids: the modules.
-        """
+        """The check for what `to_state` gives; `shape` is that for the value of one module."""
         shapes = {id_: shape(id_) for id_ in ids}
         return next(iter(shapes.values())) if len(shapes) == 1 else fields(shapes)
 
@@ -126,11 +121,7 @@ class ModuleParts(Checkpointable):
     """One component of a checkpoint with a part of its own for each of several modules."""
 
     def __init__(self, parts: Mapping[ModuleId, Any]) -> None:
-        """Puts the parts in canonical order.
-
-        Args:
-            parts: by module id, each with `get_state` and `set_state`.
-        """
+        """Puts the parts, each with `get_state` and `set_state`, in canonical order."""
         self._parts = ByModule(parts)
 
     def check_state(self, state: Any) -> None:

@@ -285,12 +285,7 @@ class PaddedColumns(Mapping[str, Any]):
     """
 
     def __init__(self, batch: Mapping[str, Any], sequences: Sequences) -> None:
-        """Pads nothing yet.
-
-        Args:
-            batch: of rows, with its `state_in`.
-            sequences: where the rows stand.
-        """
+        """Pads nothing yet; the batch of rows has its `state_in`."""
         self._columns = {**batch, SEQ_LENS: sequences.lengths, LOSS_MASK: sequences.mask}
         self._sequences = sequences
 

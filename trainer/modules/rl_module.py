@@ -207,12 +207,9 @@ JUDGED_BY_CHECKED_ROWS: Final = (
 
 
 def check_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> None:
-    """Raises unless a gradient has the shape of what the last `forward_train` gave.
+    """Raises unless a gradient has the shape of the output; `name` is what `backward` calls it.
 
-    Args:
-        name: what `backward` calls it.
-        gradient: what was given.
-        shape: of the output; begins with -1 before the first `forward_train`.
+    The shape begins with -1 before the first `forward_train`.
     """
     if not isinstance(gradient, np.ndarray) or gradient.shape != shape:
         expected = (

@@ -386,11 +386,7 @@ class GradientClipping:
         return math.sqrt(np.add.reduce(squares))
 
     def clip(self, *, global_norm: float) -> None:
-        """Limits the gradient in place.
-
-        Args:
-            global_norm: what `global_norm()` gave for this gradient.
-        """
+        """Limits the gradient in place; `global_norm()` gave its norm."""
         if self._limit is None:
             return
         gradient = self._gradients.flat

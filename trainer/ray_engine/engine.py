@@ -786,12 +786,7 @@ class RayEngine:
         return "ended" if done else "stuck"
 
     def end_host(self, host: Host, stuck: Heartbeat | None) -> None:
-        """Ends an actor, and with it the workers that it keeps.
-
-        Args:
-            host: the actor.
-            stuck: the last heartbeat of one that does not answer; None if it does, or is gone.
-        """
+        """Ends an actor and its workers; `stuck` is the last heartbeat of one without an answer."""
         self.notice_disconnection()
         if host.is_gone:
             return

@@ -466,11 +466,7 @@ class UserCalls:
         return calls.ask(wanted, keeps_answers=keeps_answers)
 
     def fetch(self, timeout_s: float | None) -> list[tuple[int, Any]]:
-        """The answers that have come in and were not fetched.
-
-        Args:
-            timeout_s: how long to wait until all calls are answered; None waits for all.
-        """
+        """The answers that came in and were not fetched; waits for all, or for `timeout_s`."""
         until = self._asking.now_s() + (math.inf if timeout_s is None else timeout_s)
         while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - self._asking.now_s()))):
             if self._asking.now_s() >= until:

@@ -542,12 +542,7 @@ CALLBACK_STATES: Final = shapes.dict_of(CHAIN_STATE)
 def group_state(
     module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
 ) -> shapes.ShapeCheck:
-    """The check for the state of an `EnvRunnerGroup`.
-
-    Args:
-        module_specs: know the spaces of the envs.
-        agents: all possible ones; None for envs of one agent.
-    """
+    """The check for the state of an `EnvRunnerGroup`; the specs know the spaces of the envs."""
     return shapes.fields(
         {
             "slots": slots_of(module_specs, agents=agents),
