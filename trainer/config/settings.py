@@ -359,14 +359,6 @@ def copy_value(value: Any) -> Any:
         ) from cause
 
 
-def without_numpy_scalars(value: Any) -> Any:
-    """The value, with Python's numbers instead of NumPy's scalars, also in dicts and lists.
-
-    So `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
-    """
-    return mapped(plain_scalar, value)
-
-
 def freeze_value(value: Any) -> Any:
     """A copy whose containers and arrays refuse to be changed, on every level."""
     return mapped(_frozen, value, dict_type=ReadOnlyDict, list_type=ReadOnlyList)
@@ -799,7 +791,8 @@ def _translate_one(
         result.partial.add(setting.name)
     value = copy_value(value)
     if setting.name not in _OF_THE_USERS_OWN:
-        value = without_numpy_scalars(value)
+        # `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
+        value = mapped(plain_scalar, value)
     result.add(setting, name, value, old)
     for also, also_value in old.sets.items() if old is not None else ():
         result.add(names.settings[also], name, also_value, None)

@@ -684,7 +684,8 @@ def _decoder(space: gym.Space[Any], normalize_actions: bool, clip_actions: bool)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return _nested_decoder(space, normalize_actions, clip_actions)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
-        return _shift(space.start)
+        start = space.start
+        return lambda action: action + start
     if isinstance(space, spaces.Discrete):
         return None
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
@@ -720,10 +721,6 @@ def _nested_decoder(
         return decoded if isinstance(action, dict) else tuple(decoded.values())
 
     return decode_parts
-
-
-def _shift(start: Any) -> _Decode:
-    return lambda action: action + start
 
 
 def _integers_from(space: spaces.Box) -> _Decode:

@@ -16,6 +16,7 @@ import math
 import numbers
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
@@ -258,7 +259,7 @@ class Evaluator:
         self._tell_failed(play.missing)
         self._metrics.aggregate(sample.metrics)
         # By ticket, so that sums and windows do not depend on who played what.
-        by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=_first)
+        by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=itemgetter(0))
         missing = self._without_end(play, ended={number for number, _ in by_number}) + play.missing
         records = [record for _, record in by_number]
         self.num_evaluations += 1
@@ -436,10 +437,6 @@ class Evaluator:
                 **{name: state[name] for name in ("told_modules",) if name in state},
             }
         )
-
-
-def _first(pair: tuple[int, Any]) -> int:
-    return pair[0]
 
 
 # ---- state shape

@@ -178,7 +178,7 @@ class DefaultModelConfig:
         if unknown:
             raise UnknownSettingError(
                 "The `model_config` has keys that the default network does not know: "
-                + "; ".join(_with_suggestion(key, known) for key in unknown)
+                + "; ".join(f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}" for key in unknown)
                 + f". It knows {', '.join(known)}. Correct the spelling, or give an own "
                 "`module_class` in an `RLModuleSpec`, which may use any keys."
             )
@@ -337,10 +337,6 @@ def _filter_problems(filters: Any) -> list[str]:
             'horizontal], and "same" or "valid" may follow'
         ]
     return []
-
-
-def _with_suggestion(key: str, known: Sequence[str]) -> str:
-    return f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}"
 
 
 # ---- networks

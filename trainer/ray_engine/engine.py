@@ -355,8 +355,8 @@ class RayPlace:
         if poll.exception() is None:  # else the call's own answer tells
             self._is_placed = True
             heartbeat: Heartbeat = pickle.loads(poll.result())  # noqa: S301 - our own actor
-            is_newer = heartbeat.num_heartbeats >= self._last_heartbeats()
-            if heartbeat.call == self._call and is_newer:
+            last = self._last.num_heartbeats if self._last.call == self._call else 0
+            if heartbeat.call == self._call and heartbeat.num_heartbeats >= last:
                 self._hear(heartbeat)
 
     def _poll_every_s(self) -> float:
@@ -370,9 +370,6 @@ class RayPlace:
         self._last, self._is_placed = heartbeat, True
         if self.host is not None:
             self.host.node = heartbeat.node
-
-    def _last_heartbeats(self) -> int:
-        return self._last.num_heartbeats if self._last.call == self._call else 0
 
     # ---- ending
 

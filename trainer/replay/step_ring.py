@@ -228,10 +228,7 @@ class StepRing:
             self.columns = {}
 
         self.remember(undo)
-        self.columns = self._empty_columns(layout)
-
-    def _empty_columns(self, layout: Layout) -> dict[str, Array]:
-        return {
+        self.columns = {
             name: np.zeros((self.capacity + 1, *shape), dtype)
             for name, (dtype, shape) in layout.items()
         }

@@ -890,7 +890,7 @@ class SlotStates:
             self._records.spec.env_factory.name,
             lacks,
         )
-        return [position.without_tasks() for position in positions]
+        return [replace(position, tasks=()) for position in positions]
 
 
 def tasks_for_fresh_slots(positions: Sequence[SlotPosition]) -> tuple[TaskInForce, ...]:
