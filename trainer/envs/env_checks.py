@@ -160,17 +160,27 @@ def check_action_space(given: gymnasium.Space[Any], env: Any, *, name: str) -> N
         )
 
 
-def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:
+def is_inside(observation: Any, space: gymnasium.Space[Any]) -> bool:
+    """Whether an observation is of a space, or misses it in a way that does no harm here."""
     if space.contains(observation):
+        return True
+    if not isinstance(space, gymnasium.spaces.Box):
+        return False
+    try:
+        array = np.asarray(observation)
+    except ValueError:  # lists of unequal lengths
+        return False
+    # Bounds a little too narrow, or float64 for float32, are common and harmless here.
+    return array.shape == space.shape and np.can_cast(array.dtype, space.dtype, "same_kind")
+
+
+def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:
+    if is_inside(observation, space):
         return
+    found = repr(observation)
     if isinstance(space, gymnasium.spaces.Box):
         array = np.asarray(observation)
-        if array.shape == space.shape and np.can_cast(array.dtype, space.dtype, "same_kind"):
-            # Bounds a little too narrow, or float64 for float32, are common and harmless here.
-            return
         found = f"shape {array.shape}, dtype {array.dtype}"
-    else:
-        found = repr(observation)
     raise EnvContractError(
         f"{where} gave an observation outside its space: {found}; expected {space}."
     )

@@ -386,10 +386,6 @@ class NativeVectorEnv(VectorEnv):
         member = getattr(self.native.unwrapped, name)
         return (member(*args, **kwargs) if callable(member) else member,) * self.num_envs
 
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every sub-env; see `call`."""
-        return self.call(name)
-
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of every sub-env, or of the vector env as a whole."""
         if hasattr(self.native, "set_attr"):
