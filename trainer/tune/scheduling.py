@@ -79,7 +79,6 @@ class TrialScheduler:
         needs_metric: it compares trials.
         is_independent: no trial depends on another one.
         inexact_reason: why decisions depend on more than rows; None: they do not.
-        can_pause: it pauses trials, so they need checkpoints.
         pinned: checkpoints that it may still need; one of a row being decided on is saved.
         has_fixed_population: no trials can be added to those of the start.
         explored: paths of the settings that it changes while trials run.
@@ -93,7 +92,6 @@ class TrialScheduler:
     needs_metric: bool = True
     is_independent: bool = False
     inexact_reason: str | None = None
-    can_pause: bool = False
     has_fixed_population: bool = False
     metric: str | None = None
     mode: Mode | None = None
@@ -418,8 +416,6 @@ class HyperBandScheduler(TrialScheduler):
     are the paper's.
     """
 
-    can_pause: bool = True
-
     @checked_arguments
     def __init__(
         self,
@@ -597,7 +593,6 @@ class MedianStoppingRule(TrialScheduler):
         self._curves: dict[int, _Curve] = {}
         self._paused: set[int] = set()
         self._let_go: set[int] = set()
-        self.can_pause = not hard_stop
         self.inexact_reason = time_inexactness(time_attr)
 
     def begin(self, context: SchedulerContext) -> None:
