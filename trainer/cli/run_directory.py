@@ -108,11 +108,7 @@ class RunPlan:
         )
 
     def write(self, file: Path) -> None:
-        """Writes the file, whole or not at all.
-
-        Raises:
-            CheckpointWriteError: it cannot be written; what was there before is whole.
-        """
+        """Writes the file, whole or not at all; a CheckpointWriteError leaves the old one whole."""
         plan = {
             "stop": {name: getattr(self.stops, field) for name, field in STOP_FIELDS.items()},
             "save": {"checkpoint_every": self.checkpoint_every, "keep": self.keep},

@@ -180,11 +180,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
 
 
 def exploration_spec(config: AlgorithmConfig) -> ExplorationSpec:
-    """The exploration strategy of a config.
-
-    Raises:
-        ConfigError: there is no such strategy, or an argument is wrong.
-    """
+    """The exploration strategy of a config; a ConfigError for unknown ones or wrong arguments."""
     return ExplorationSpec.from_config(config.get_exploration_config())
 
 

@@ -367,11 +367,7 @@ class GroupedAgents(MultiAgentWrapper):
         return self._grouped_observations(observations), self._grouped_infos(infos, {})
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Steps the env with the members' actions.
-
-        Raises:
-            EnvContractError: some members of a group are observed, and others are not.
-        """
+        """Steps the env; an EnvContractError if only some members of a group are observed."""
         own: dict[AgentId, Any] = {}
         for agent, action in actions.items():
             own.update(

@@ -38,11 +38,7 @@ MAX_SEQ_LEN: Final = 20
 
 
 def max_seq_len_of(model_config: Mapping[str, Any]) -> int:
-    """The most steps of one sequence that a network with memory learns from.
-
-    Raises:
-        ConfigError: it is no number of steps.
-    """
+    """The most steps of one sequence that a network learns from; a ConfigError if it is none."""
     given = model_config.get("max_seq_len", MAX_SEQ_LEN)
     if not integer(1).accepts(given):
         raise ConfigError(

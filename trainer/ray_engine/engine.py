@@ -610,11 +610,7 @@ class RayEngine:
         return ArrivalFlag()
 
     def make_place(self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing) -> RayPlace:
-        """Makes an empty place; see `Engine`.
-
-        Raises:
-            EngineError: there is no cluster to connect to, or it lacks what workers need.
-        """
+        """Makes an empty place; an EngineError without a cluster that has what workers need."""
         self._connect()
         place = RayPlace(name, engine=self, arrivals=arrivals, inherit=inherit)
         self._places.add(place)

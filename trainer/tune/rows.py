@@ -71,11 +71,7 @@ def view_of(row: Row, keys: Iterable[str]) -> dict[str, Any]:
 
 
 def adopt_objective(part: Any, **objective: Any) -> None:
-    """Gives a searcher or scheduler the experiment's metric and mode where it has none of its own.
-
-    Raises:
-        TuneError: it has others.
-    """
+    """Fills in the metric and mode of the experiment; a TuneError if the part has others."""
     for name, value in objective.items():
         own = getattr(part, name, None)
         if own is not None and value is not None and own != value:

@@ -84,11 +84,7 @@ ResourcesOf = Resources | Callable[[Any], Resources]
 
 
 def checked_cpus(resources: Resources) -> float:
-    """The logical CPUs of a request, ≥ 0.
-
-    Raises:
-        TuneError: it asks for something else, or for less than nothing.
-    """
+    """The logical CPUs of a request, ≥ 0; a TuneError if it asks for anything else."""
     if isinstance(resources, PlacementGroupFactory):
         resources = resources.required_resources
     if not isinstance(resources, Mapping):
@@ -443,11 +439,7 @@ class TrainableSpec:
         )
 
     def cpus_of(self, config: Any) -> float:
-        """The logical CPUs that a trial with this config asks for.
-
-        Raises:
-            TuneError: something else is asked for.
-        """
+        """The logical CPUs that a trial with this config asks for; errors as of `checked_cpus`."""
         asked: Any = self.resources
         if callable(asked):
             asked = asked(config)
