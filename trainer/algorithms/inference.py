@@ -232,13 +232,8 @@ def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
 def known_module(given: Any, ids: Collection[ModuleId], what: str) -> ModuleId:
     """The id of a module that there is: the one that was named, or the only one.
 
-    Args:
-        given: what was named; None for nothing.
-        ids: of all modules.
-        what: what the argument is called, for messages.
-
-    Raises:
-        ConfigError: there is no such module, or several and none was named.
+    A ConfigError, which calls the argument `what`, if there is no such module, or several and
+    none was named.
     """
     if given is None and len(ids) == 1:
         return next(iter(ids))
@@ -263,13 +258,8 @@ def modules_of_agents(
 ) -> dict[AgentId, ModuleId]:
     """The module that acts for each agent.
 
-    Args:
-        agents: ids of agents.
-        mapping: of the run; None for a run of one agent.
-        episode: in which they act; None asks as for the first episode.
-
-    Raises:
-        ConfigError: there is no such agent, or the run has one agent and several modules.
+    The mapping is None in a run of one agent; without an episode it is asked as for the first
+    one. A ConfigError if there is no such agent, or one agent and several modules.
     """
     if mapping is None:
         raise ConfigError(

@@ -189,13 +189,8 @@ def normalization_settings(
 ) -> NormalizationSettings:
     """What a config says about observations and rewards on their way to the networks.
 
-    Args:
-        config: of the algorithm.
-        num_slots: sub-envs that are sampled.
-        module: knows the spaces.
-
-    Raises:
-        ConfigError: `env_to_module_connector` cannot be called in the main process.
+    `num_slots` are the sub-envs that are sampled; the module knows the spaces. A ConfigError if
+    `env_to_module_connector` cannot be called in the main process.
     """
     connectors = ConnectorFactories.of(config)
     has_filter = connectors is not None and connectors.wants_mean_std_filter(

@@ -395,14 +395,9 @@ class _Unloadable:
 
 
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
-    """Finds out what `environment(env=…)` means.
+    """Finds out what `environment(env=…)` means: a name, an id, a path, a class or a callable.
 
-    Args:
-        env: a registered name, a gymnasium id or spec, a dotted path, a class or a callable.
-        env_config: settings for every env.
-
-    Raises:
-        EnvCreationError: it means nothing; lists the accepted forms and the nearest names.
+    An EnvCreationError lists the accepted forms and the nearest names.
     """
     if isinstance(env, EnvSpec):
         return EnvFactory(env.id, _GymnasiumCreator(_travelling(env)), env_config)

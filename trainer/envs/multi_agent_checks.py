@@ -243,14 +243,9 @@ def _leaf(observation: Any) -> str:
 
 
 def check_agents_finite(episodes: Iterable[MultiAgentEpisode], *, name: str) -> None:
-    """Checks that observations and rewards hold neither NaN nor infinity.
+    """Raises an EnvContractError if observations or rewards hold NaN or infinity.
 
-    Args:
-        episodes: as they are handed out.
-        name: of the env, for the message.
-
-    Raises:
-        EnvContractError: one of them does; names agent, key, episode and env step.
+    It names agent, key, episode and env step.
     """
     for episode in episodes:
         for agent, own in episode.agent_episodes.items():

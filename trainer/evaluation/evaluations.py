@@ -181,12 +181,7 @@ class Evaluator:
     def start(self, training_group: EnvRunnerGroup, subject: Subject) -> None:
         """Makes the runners, if they are not there yet.
 
-        Args:
-            training_group: the runners that the subject is trained with.
-            subject: what is evaluated next.
-
-        Raises:
-            ConfigError: what is trained by the other group cannot act in this one's env.
+        A ConfigError if what the other group trains cannot act in this one's env.
         """
         if self._is_started:
             return
