@@ -185,11 +185,7 @@ def _needs_caller(name: str) -> TuneError:
 
 
 def stop_of_plain(described: Any) -> Any:
-    """The stop criteria that `StopCriteria.describe()` told of.
-
-    Raises:
-        TuneError: some are code.
-    """
+    """The stop criteria that `StopCriteria.describe()` told of; a TuneError if some are code."""
     for entry in described or ():
         if not isinstance(entry, list):
             raise TuneError(
@@ -257,11 +253,7 @@ def versions() -> dict[str, str | None]:
 
 
 def check_header(header: Mapping[str, Any] | None, path: str) -> None:
-    """Raises for a header that this version does not know.
-
-    Raises:
-        JournalError: it is none, or of a newer format.
-    """
+    """Raises a JournalError for what is no header, or of a newer format than this one."""
     if header is None or header.get("event") != "header":
         raise JournalError(
             f"{path} holds no experiment: its journal has no header. Nothing was begun there; "
