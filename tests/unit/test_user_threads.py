@@ -1,18 +1,21 @@
-"""One thread at a time works with an algorithm; calls of others are refused meanwhile."""
+"""Threads of the user's: one at a time works with an algorithm; actions are computed in turns."""
 
 from __future__ import annotations
 
+import pickle
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import Algorithm, EnvRunnerGroup, TrainerError
+from trainer import Algorithm, EnvRunnerGroup, TrainedPolicy, TrainerError
 from trainer.runtime.threads import OneThread
 from trainer.testing.envs import CountdownEnv
 
@@ -115,3 +118,25 @@ def test_who_is_gone_holds_nothing_up() -> None:
         one_thread.refuse_others("evaluate()")
     with ThreadPoolExecutor(1) as executor:
         executor.submit(one_thread.refuse_others, "evaluate()").result(LIMIT_S)
+
+
+def test_threads_that_ask_one_policy_get_the_actions_of_their_own_observations(
+    tmp_path: Path,
+) -> None:
+    with small_ppo(env="Pendulum-v1").build_algo() as algo:
+        policy = TrainedPolicy.from_checkpoint(algo.save_to_path(tmp_path / "saved"))
+        observations = np.random.default_rng(0).uniform(-1.0, 1.0, (100, 3)).astype(np.float32)
+        expected = [policy.predict(one).tobytes() for one in observations]
+        assert pickle.loads(pickle.dumps(policy)).predict(observations[0]).tobytes() == expected[0]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # threads take turns after every few instructions
+        try:
+            with ThreadPoolExecutor(4) as executor:
+                for ask in (
+                    policy.predict,
+                    lambda one: algo.compute_single_action(one, explore=False),
+                ):
+                    answers = executor.map(ask, [*observations] * 3)
+                    assert [one.tobytes() for one in answers] == expected * 3
+        finally:
+            sys.setswitchinterval(before)
