@@ -534,8 +534,14 @@ class _QuietProcess:
         ):
             try:
                 self._process.start()
-            except ChildProcessError:  # the user's os.wait() was told of the fork server's end
+            except (ChildProcessError, FileNotFoundError):
+                # The user's os.wait() was told of the fork server's end; or another program cleared
+                # the temporary directory, and the server's socket was in there.
                 forget_fork_server()
+                folder = Path(util.get_temp_dir())
+                folder.mkdir(0o700, parents=True, exist_ok=True)
+                if folder.stat().st_uid != os.geteuid():  # its name was known to all users
+                    raise
                 self._process.start()
             _note_server()
             _collect_one_at_a_time(self._process)
