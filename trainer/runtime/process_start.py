@@ -535,11 +535,9 @@ class _QuietProcess:
             try:
                 self._process.start()
             except (ChildProcessError, FileNotFoundError):
-                # The user's os.wait() was told of the fork server's end; or another program cleared
-                # the temporary directory, and the server's socket was in there.
+                # The user's os.wait() was told of its end, or its socket was cleared away.
                 forget_fork_server()
-                folder = Path(util.get_temp_dir())
-                folder.mkdir(0o700, parents=True, exist_ok=True)
+                (folder := Path(util.get_temp_dir())).mkdir(0o700, parents=True, exist_ok=True)
                 if folder.stat().st_uid != os.geteuid():  # its name was known to all users
                     raise
                 self._process.start()
