@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from checkpoints import Checkpointable, CheckpointWriteError, encode
 from checkpoints.interrupts import signals_deferred
+from tests.small_runs import kill
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
 from trainer.runtime import local_engine
@@ -173,6 +175,14 @@ def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_dif
         os.waitpid(SERVER._forkserver_pid, 0)  # as os.wait() does
 
     assert outcome(disturb) == outcome(lambda _: None)
+
+
+def test_a_temporary_folder_that_was_cleared_away_makes_no_difference() -> None:
+    def clear(algo: Any) -> None:
+        shutil.rmtree(Path(SERVER._forkserver_address).parent)
+        kill(algo.env_runner_group, 1)
+
+    assert outcome(clear) == outcome(lambda _: None)
 
 
 def test_an_exit_code_is_not_lost_between_two_who_ask_for_it(

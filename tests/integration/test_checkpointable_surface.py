@@ -31,6 +31,8 @@ from trainer import (
     MetricsLogger,
     PPOConfig,
     RLModule,
+    TrainedPolicy,
+    tune,
 )
 from trainer.metrics import comparable
 from trainer.modules import ActorCriticModule, QModule, RLModuleSpec
@@ -306,10 +308,12 @@ def test_save_gives_a_path_that_is_a_result_and_restore_takes_all_of_them(
         assert latest_checkpoint(tmp_path) == Path(directory)
     copied = result.checkpoint.to_directory(tmp_path / "copy")
     known = encode(algo.get_state())
-    for given in (result, result.checkpoint, str(result), Path(result), copied):
+    tuned = tune.Checkpoint(result)  # what results of tuning have
+    for given in (result, result.checkpoint, str(result), Path(result), copied, tuned):
         algo.learner.num_updates += 1
         algo.restore(given)
         assert encode(algo.get_state()) == known
+        assert TrainedPolicy.from_checkpoint(given).training_iteration == algo.training_iteration
     algo.load_checkpoint(result.checkpoint)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +13,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.connectors import ObservationEncoder
+from trainer.connectors import ObservationEncoder, ObservationNormalizer
 from trainer.errors import EnvContractError, UnsupportedSpaceError
 
 SPACES: list[gym.Space[Any]] = [
@@ -45,6 +47,19 @@ def test_batch_of_arrays_is_encoded_like_a_list(space: gym.Space[Any]) -> None:
     np.testing.assert_array_equal(batch_rows, rows)
     encoder.encode(observations[::-1])
     np.testing.assert_array_equal(batch_rows, rows)  # a batch has memory of its own
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_a_copy_encodes_as_the_original(space: gym.Space[Any], again: Any) -> None:
+    space.seed(0)
+    observations = [[space.sample()] for _ in range(2)]
+    encoder = ObservationEncoder(space)
+    ones = np.ones(encoder.size)
+    encoder.normalizer = ObservationNormalizer(ones, 2.0 * ones, 9.0 * ones)
+    expected = [encoder.encode(one).tobytes() for one in observations]
+    other = again(encoder)
+    assert [other.encode(one).tobytes() for one in observations] == expected
 
 
 def test_no_observation_gives_no_row() -> None:

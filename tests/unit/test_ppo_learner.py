@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
-from trainer.connectors import ObservationEncoder
+from trainer.connectors import Normalization, ObservationEncoder, ObservationNormalizer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ModuleError
 from trainer.learners import columns_from_episodes
@@ -88,6 +89,19 @@ def test_another_seed_gives_other_minibatches() -> None:
     for subject in (first, second):
         subject.update(episodes, num_env_steps_sampled_before=40)
     assert flat_bytes(first) != flat_bytes(second)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copied_learner_goes_on_like_the_original(again: Any) -> None:
+    subject = learner()
+    ones = np.ones(2)
+    subject.normalize_with(Normalization(ObservationNormalizer(ones, 2.0 * ones, 9.0 * ones)))
+    train(subject, range(2))
+    other = again(subject)
+    assert train(other, range(2, 4)) == train(subject, range(2, 4))
+    assert flat_bytes(other) == flat_bytes(subject)
+    train(other, range(4, 5))
+    assert flat_bytes(other) != flat_bytes(subject)
 
 
 @pytest.mark.parametrize("actions", ACTIONS)

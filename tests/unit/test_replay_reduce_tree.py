@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -36,12 +38,21 @@ def updated(tree: ReduceTree, size: int) -> Array:
     return leaves
 
 
-@pytest.mark.parametrize("make", [sums, minima])
+def copied(size: int) -> ReduceTree:
+    return copy.deepcopy(sums(size))
+
+
+def unpickled(size: int) -> ReduceTree:
+    made: ReduceTree = pickle.loads(pickle.dumps(sums(size)))
+    return made
+
+
+@pytest.mark.parametrize("make", [sums, minima, copied, unpickled])
 @pytest.mark.parametrize("size", SIZES)
 def test_an_updated_tree_has_the_bits_of_a_new_one(
     make: Callable[[int], ReduceTree], size: int
 ) -> None:
-    tree, fresh = make(size), make(size)
+    tree, fresh = make(size), minima(size) if make is minima else sums(size)
     leaves = updated(tree, size)
     fresh.set(np.arange(size), leaves)
     assert tree.leaves.tobytes() == leaves.tobytes()

@@ -129,7 +129,7 @@ from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import read_crash
 from trainer.runtime.machine_facts import installed_version
-from trainer.runtime.threads import single_threaded_blas
+from trainer.runtime.threads import OneThread, single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State
 
@@ -235,6 +235,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         self.config = own_config(type(self), config, env, settings)
         self.root_seed = draw_root_seed() if self.config.seed is None else int(self.config.seed)
         self._is_stopped = False
+        self._one_thread = OneThread()
         self._learns: dict[ModuleId, bool] = {}
         self.metrics = MetricsLogger(root=True)
         self.episode_statistics = EpisodeStatistics(
@@ -252,6 +253,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             root_seed=self.root_seed,
             on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=False),
             on_metrics=lambda logged: self.metrics.aggregate(logged, key="env_runners"),
+            one_thread=self._one_thread,
             postprocessing=self._postprocessing_to_show(),
         )
         self.counters = Counters(self.env_runner_group.module_specs.ids)
@@ -451,6 +453,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     def refuse_module_changes(self, what: str) -> None:
         """Raises a TrainerError while runners play or modules learn."""
         self._refuse_if_stopped(what)
+        self._one_thread.refuse_others(f"{what}()")
         if self._iterations.is_in_training_step:
             raise refused_now(what)
 
@@ -541,6 +544,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             root_seed=self._evaluation_root_seed,
             on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=True),
             on_metrics=on_metrics,
+            one_thread=self._one_thread,
         )
 
     @property
@@ -593,12 +597,17 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
         Raises:
             AlgorithmStoppedError: `stop()` was called.
+            TrainerError: another thread works with the algorithm.
             CallbackError: a callback raised.
             RunnerLostError: a runner's process died and may not be replaced.
             CheckpointWriteError: a save in the background failed; nothing was begun. Call again.
             Exception: what the user's env or module raised, if the runner may not be replaced.
         """
         self._refuse_if_stopped("train")
+        with self._one_thread.alone("train()"):
+            return self._train()
+
+    def _train(self) -> ResultDict:
         self._iterations.refuse_nested()
         # Before anything begins, so that a failed save costs no iteration.
         self._notice_end_of_save(wait=False)
@@ -673,7 +682,8 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             `evaluated_at_iteration` and `weights_version`.
         """
         self._refuse_if_stopped("evaluate")
-        return self._all_or_nothing(self._evaluations.evaluate)
+        with self._one_thread.alone("evaluate()"):
+            return self._all_or_nothing(self._evaluations.evaluate)
 
     @judges_arguments
     def after_train_result(self, function: AfterResult, *, phase: str | None = None) -> None:
@@ -1235,9 +1245,10 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        self.env_runner_group.tasks.check_can_be_saved()
-        with self._iterations.between.spent_on(SAVING):
-            yield
+        with self._one_thread.alone("save_to_path()"):
+            self.env_runner_group.tasks.check_can_be_saved()
+            with self._iterations.between.spent_on(SAVING):
+                yield
 
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         try:
@@ -1455,18 +1466,16 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         """
         if component is not None and into is None:
             component = without_only_id(component, self.module_specs.ids)
-        if into is not None:
-            self._restore_into(
-                into, checkpoint_of_run(path), component or "", filesystem=filesystem, **kwargs
+        path, restore = checkpoint_of_run(path), super().restore_from_path
+        with self._one_thread.alone("restore_from_path()"):
+            if into is not None:
+                self._restore_into(into, path, component or "", filesystem=filesystem, **kwargs)
+                return
+            self._restores_all, self._restored_component = component is None, component
+            said = self._modules_at(path) if component is None else None
+            self._with_modules(
+                said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
             )
-            return
-        self._restores_all, self._restored_component = component is None, component
-        path = checkpoint_of_run(path)
-        said = self._modules_at(path) if component is None else None
-        restore = super().restore_from_path
-        self._with_modules(
-            said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
-        )
 
     def _restore_into(
         self, module_id: ModuleId, path: PathLike, component: str, **how: Any
@@ -1510,12 +1519,14 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             ConfigError: there is no component of a name.
         """
         self._check_component_names(components, not_components)
-        state = super().get_state(components, not_components=not_components)
-        if not (self._shares_positions or are_arrays_shown()):
-            state = _with_own_positions(state)
-        if is_selected(ACTORS, components, not_components) and (actors := self._actor_states.get()):
-            state[ACTORS] = actors
-        return state
+        with self._one_thread.alone("get_state()"):
+            state = super().get_state(components, not_components=not_components)
+            if not (self._shares_positions or are_arrays_shown()):
+                state = _with_own_positions(state)
+            wants_actors = is_selected(ACTORS, components, not_components)
+            if wants_actors and (actors := self._actor_states.get()):
+                state[ACTORS] = actors
+            return state
 
     def _check_component_names(self, *given: str | Collection[str] | None) -> None:
         names = [name for one in given for name in as_names(one) or ()]
@@ -1540,12 +1551,13 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             take(state)
             return
         own = _with_own_positions(state) if isinstance(state, Mapping) else state
-        try:
-            self._all_or_nothing(lambda: take(own))
-        except CheckpointError:
-            raise
-        except Exception as error:
-            raise misfitting_state(state, error, name=type(self).__name__) from error
+        with self._one_thread.alone("set_state()"):
+            try:
+                self._all_or_nothing(lambda: take(own))
+            except CheckpointError:
+                raise
+            except Exception as error:
+                raise misfitting_state(state, error, name=type(self).__name__) from error
 
     def _take_state(self, state: State) -> None:
         is_whole = self._modules_in(state) is not None

@@ -26,6 +26,7 @@ from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.rounds import OnRecreated
 from trainer.runtime.engine import Engine
 from trainer.runtime.local_engine import LocalEngine
+from trainer.runtime.threads import OneThread
 from trainer.seeding import Role
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def make_group(
     root_seed: int,
     on_recreated: OnRecreated,
     on_metrics: OnMetrics,
+    one_thread: OneThread,
     postprocessing: TrajectoryPostprocessing | None = None,
 ) -> EnvRunnerGroup:
     """The runners of one purpose, not started yet.
@@ -200,6 +202,7 @@ def make_group(
         root_seed: of their randomness.
         on_recreated: told the numbers of runners that were replaced.
         on_metrics: told what functions given to `foreach_env_runner` logged.
+        one_thread: of the algorithm.
         postprocessing: what trajectories get before callbacks see them; None without a listener.
     """
     is_evaluation = role is Role.EVALUATION
@@ -223,4 +226,5 @@ def make_group(
         on_recreated=on_recreated,
         on_metrics=on_metrics,
         engine=make_engine(config),
+        one_thread=one_thread,
     )

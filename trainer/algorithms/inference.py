@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -69,8 +71,12 @@ class Inference:
     """Turns observations into actions with a module, as a runner does.
 
     Each action stands for itself: noise that is correlated over an episode (Ornstein-Uhlenbeck) is
-    at the first step of one, and noise on weights is drawn anew.
+    at the first step of one, and noise on weights is drawn anew. Threads take turns, because a
+    network writes into arrays that it keeps.
     """
+
+    _lock: ClassVar = threading.RLock()
+    """Of the class, so that policies can be pickled and copied."""
 
     def __init__(self, module: RLModule, config: AlgorithmConfig, root_seed: int) -> None:
         self._config = config
@@ -119,8 +125,14 @@ class Inference:
         Raises:
             EnvContractError: the observation is not of the space, or not finite.
         """
-        action, *_ = self._chosen(observation, request)
-        return self._decoder(request).to_env(action)
+        with self._lock:
+            action, *_ = self._chosen(observation, request)
+            return self._decoder(request).to_env(action)
+
+    @classmethod
+    def forget_other_threads(cls) -> None:
+        """In a forked process, where they do not exist: none of them is computing."""
+        cls._lock = threading.RLock()
 
     def action_with_outputs(
         self, observation: Any, request: ActionRequest
@@ -132,18 +144,19 @@ class Inference:
             "action_prob"}; of a network with memory also "state_out", its state after, and
             "actions", the action as the module gave it.
         """
-        action, inputs, more = self._chosen(observation, request)
-        batch = nested.stack([action], name=ACTIONS)
-        logp = float(self._acting.distribution.logp(inputs[None], batch)[0])
-        outputs = {
-            ACTION_DIST_INPUTS: inputs,
-            ACTION_LOGP: logp,
-            ACTION_PROB: float(np.exp(logp)),
-            **more,
-        }
-        if more:
-            outputs[ACTIONS] = action
-        return self._decoder(request).to_env(action), outputs
+        with self._lock:
+            action, inputs, more = self._chosen(observation, request)
+            batch = nested.stack([action], name=ACTIONS)
+            logp = float(self._acting.distribution.logp(inputs[None], batch)[0])
+            outputs = {
+                ACTION_DIST_INPUTS: inputs,
+                ACTION_LOGP: logp,
+                ACTION_PROB: float(np.exp(logp)),
+                **more,
+            }
+            if more:
+                outputs[ACTIONS] = action
+            return self._decoder(request).to_env(action), outputs
 
     def _chosen(
         self, observation: Any, request: ActionRequest
@@ -215,6 +228,10 @@ class Inference:
                 self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
             )
         return self._decoders[unsquash, clip]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Inference.forget_other_threads)
 
 
 def refuse_connectors(config: AlgorithmConfig, what: str) -> None:

@@ -8,6 +8,7 @@ the last bit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -124,7 +125,7 @@ class TrainedPolicy:
         names = [_CONFIG, *({_STATISTICS} & manifest.components.keys())]
         states = read_checkpoint(path, names, migrations=algorithm.state_migrations).components
         config = _acting_config(algorithm.config_class(), states[_CONFIG])
-        module = (module_class or RLModule).from_checkpoint(f"{path}/{_MODULE}")
+        module = (module_class or RLModule).from_checkpoint(Path(path) / _MODULE)
         statistics = None
         if _STATISTICS in states:
             encoder = ObservationEncoder(

@@ -8,6 +8,7 @@ its place in the space. Nothing is scaled or normalised, unless the encoder is g
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -300,7 +301,7 @@ class ObservationEncoder:
         Raises:
             UnsupportedSpaceError: it is, or holds, another space.
         """
-        self._space = space
+        self._space, self._action_mask_key = space, action_mask_key
         split = split_observation(space, action_mask_key=action_mask_key)
         self._leaves = list(_leaves(split.seen, ()))
         mask = () if split.mask is None else tuple(_leaves(split.mask, (action_mask_key,)))
@@ -315,6 +316,11 @@ class ObservationEncoder:
         self._is_vector = isinstance(space, spaces.Box) and len(space.shape) == 1
         self._count = -1
         self._reserve(0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied one by one, its two arrays would no longer be the same memory.
+        make = functools.partial(type(self), action_mask_key=self._action_mask_key)
+        return make, (self._space,), {"normalizer": self.normalizer}
 
     def encode(self, observations: Any, *, out: FloatArray | None = None) -> FloatArray:
         """One row per observation.

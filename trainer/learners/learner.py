@@ -202,6 +202,11 @@ class Learner(Checkpointable):
         position = {"position": self._position} if self._position else {}
         return (), {**given, "root_seed": self.root_seed, **position}
 
+    def __reduce__(self) -> tuple[Callable[..., Learner], tuple[Any, ...]]:
+        # Copied one by one, the optimiser would change other arrays than those of the module.
+        _, arguments = self.get_ctor_args_and_kwargs()
+        return _rebuild, (type(self), arguments, self.get_state(), self.normalization)
+
     def _own_state(self) -> State:
         return {OWN: {"num_updates": self.num_updates, **self.extra_state()}}
 
@@ -727,3 +732,16 @@ def _shown(batch: ReplayBatch, event: TrainBatchEvent) -> ReplayBatch:
         discounts=rows["discounts"],
         weights=rows["weights"],
     )
+
+
+def _rebuild(
+    learner_class: type[Learner],
+    arguments: dict[str, Any],
+    state: State,
+    normalization: Normalization,
+) -> Learner:
+    """A learner with the given state (used by copy and pickle)."""
+    learner = learner_class(**arguments)
+    learner.set_state(state)
+    learner.normalize_with(normalization)
+    return learner

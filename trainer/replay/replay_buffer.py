@@ -548,8 +548,17 @@ class ReduceTree:
             size = -(-size // BRANCHES)
             self._families.append(np.full((size, BRANCHES), identity))
         self._top = np.full(size, identity)
+        self._link(num_leaves)
+
+    def _link(self, num_leaves: int) -> None:
+        """Makes the views: of the leaves, and of the nodes above each level."""
         flat = [family.reshape(-1) for family in self._families] + [self._top]
         self.leaves, self._above = flat[0][:num_leaves], flat[1:]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copied one by one, its arrays would no longer be views of each other.
+        vars(self).update(state)
+        self._link(len(self.leaves))
 
     def set(self, places: Array, values: Array | float) -> None:
         """Sets leaves and everything above them.

@@ -49,6 +49,7 @@ from trainer.runtime.engine import Engine, StallLimit
 from trainer.runtime.machine_facts import cpu_kinds
 from trainer.runtime.messages import Failed, Lost
 from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.threads import OneThread
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
 
@@ -91,12 +92,14 @@ class Asking:
         crash_files: CrashFiles,
         on_recreated: OnRecreated,
         engine: Engine | None = None,
+        one_thread: OneThread | None = None,
     ) -> None:
         """Prepares workers for remote runners; rounds start them.
 
         `on_recreated` is called after a request with the numbers of the runners that were replaced.
         Without an engine, runners are processes of this machine.
         """
+        self._one_thread = one_thread or OneThread()
         self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
         self.agents: EnvAgents | None = None
@@ -125,20 +128,23 @@ class Asking:
 
     def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries a round through; runners that were given up are left out."""
-        round_ = self.new_round()
-        places = self._records.places
-        result = round_.run(
-            {index: ask for index, ask in asks.items() if not places[index].is_given_up}
-        )
-        self.take_over(result)
-        return result
+        with self._one_thread.alone("A method of the env runners"):
+            round_ = self.new_round()
+            places = self._records.places
+            result = round_.run(
+                {index: ask for index, ask in asks.items() if not places[index].is_given_up}
+            )
+            self.take_over(result)
+            return result
 
     def new_round(self) -> Round:
         """A round for what is asked next; what is under way is finished first.
 
         Raises:
             AlgorithmStoppedError: the runners are gone.
+            TrainerError: another thread asks them, or trains.
         """
+        self._one_thread.refuse_others("A method of the env runners")
         if self._is_stopped:
             raise AlgorithmStoppedError(
                 "The env runners were asked after stop(): they are gone. Build a new algorithm, "

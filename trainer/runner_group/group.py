@@ -52,6 +52,7 @@ from trainer.runner_group.records import RunnerPlace, RunnerRecords, SlotStates,
 from trainer.runner_group.rounds import Ask, OnRecreated, RoundResult
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
+from trainer.runtime.threads import OneThread
 from trainer.types import AgentId, State
 
 _LOGGER = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class EnvRunnerGroup:
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
         engine: Engine | None = None,
+        one_thread: OneThread | None = None,
         setup: bool = True,
         **rllib_arguments: Any,
     ) -> None:
@@ -155,6 +157,7 @@ class EnvRunnerGroup:
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
             engine: where remote runners live; None is for processes of this machine.
+            one_thread: of the algorithm that they belong to; None without one.
             setup: with a config: False leaves it to `start()` to make the runners.
             rllib_arguments: further arguments of RLlib's, with a config.
 
@@ -178,6 +181,7 @@ class EnvRunnerGroup:
             crash_files=crash_files or CrashFiles(),
             on_recreated=on_recreated,
             engine=engine,
+            one_thread=one_thread,
         )
         self.calls = UserCalls(self._records, self._asking, on_metrics)
         self.slot_states = SlotStates(self._records)

@@ -534,8 +534,12 @@ class _QuietProcess:
         ):
             try:
                 self._process.start()
-            except ChildProcessError:  # the user's os.wait() was told of the fork server's end
+            except (ChildProcessError, FileNotFoundError):
+                # The user's os.wait() was told of its end, or its socket was cleared away.
                 forget_fork_server()
+                (folder := Path(util.get_temp_dir())).mkdir(0o700, parents=True, exist_ok=True)
+                if folder.stat().st_uid != os.geteuid():  # its name was known to all users
+                    raise
                 self._process.start()
             _note_server()
             _collect_one_at_a_time(self._process)

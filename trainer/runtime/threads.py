@@ -1,4 +1,7 @@
-"""Threads while we compute: two computations at once, one BLAS thread, no garbage collection."""
+"""Threads while we compute: two computations at once, one BLAS thread, no garbage collection.
+
+And threads of the user's: `OneThread` lets one of them at a time work with an object.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from checkpoints.interrupts import signals_deferred
+from trainer.errors import TrainerError
 from trainer.importing import FROZEN_BY_PYTHON
 
 # ---- side by side
@@ -123,6 +127,52 @@ def _num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# ---- threads of the user's
+
+
+class OneThread:
+    """Refuses calls of other threads while one is at work with an object.
+
+    No lock: a callback that waits for another thread would wait for ever, and an interrupt could
+    leave it taken.
+    """
+
+    def __init__(self) -> None:
+        # At most one entry. A dict, because its `setdefault` cannot be divided.
+        self._at_work: dict[None, tuple[threading.Thread, str]] = {}
+
+    @contextlib.contextmanager
+    def alone(self, call: str) -> Iterator[None]:
+        """Surrounds a call, named as in "train()"; this thread's calls within it are part of it.
+
+        Raises:
+            TrainerError: another thread is at work.
+        """
+        own = threading.current_thread(), call
+        try:
+            while self._at_work.setdefault(None, own)[0] is not own[0]:
+                self.refuse_others(call)
+            yield
+        finally:
+            if self._at_work.get(None) is own:  # it is not of a call around this one
+                self._at_work.pop(None)
+
+    def refuse_others(self, call: str) -> None:
+        """Raises a TrainerError if another thread is at work."""
+        thread, doing = self._at_work.get(None, (None, ""))
+        if thread is None or thread is (own := threading.current_thread()):
+            return
+        if not thread.is_alive():  # it was lost on its way, by an interrupt or a fork
+            self._at_work.pop(None, None)
+            return
+        raise TrainerError(
+            f"{call} was called in thread {own.name!r} while {doing} runs in thread "
+            f"{thread.name!r}. An algorithm and its env runners serve one thread at a time: wait "
+            "until the other call has returned, or make all calls in one thread. Only stop() may "
+            "be called at any time."
+        )
 
 
 # ---- blas threads

@@ -30,8 +30,7 @@ class Checkpoint:
         checkpoint = tune.Checkpoint.from_directory(algo.save_to_path())
         tune.report({"score": 1.0}, checkpoint=checkpoint)
         …
-        with tune.get_checkpoint().as_directory() as folder:
-            algo.restore_from_path(folder)
+        algo.restore_from_path(tune.get_checkpoint())  # or with its path
 
     Args:
         path: the directory, which exists.
@@ -48,6 +47,9 @@ class Checkpoint:
                 "first, such as tempfile.mkdtemp(), and give its path."
             )
         self.path = str(folder)
+
+    def __fspath__(self) -> str:
+        return self.path
 
     def __repr__(self) -> str:
         return f"Checkpoint(path={self.path!r})"

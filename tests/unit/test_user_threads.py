@@ -1,0 +1,142 @@
+"""Threads of the user's: one at a time works with an algorithm; actions are computed in turns."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from checkpoints import encode
+from tests.small_runs import small_ppo
+from trainer import Algorithm, EnvRunnerGroup, TrainedPolicy, TrainerError
+from trainer.runtime.threads import OneThread
+from trainer.testing.envs import CountdownEnv
+
+LIMIT_S = 20.0
+
+
+class Waiting(CountdownEnv):
+    """Its first step after `waits` is set says so, and waits until it may go on."""
+
+    waits: ClassVar = threading.Event()
+    is_there: ClassVar = threading.Event()
+    may_go_on: ClassVar = threading.Event()
+
+    def step(self, action: Any) -> Any:
+        if self.waits.is_set():
+            self.waits.clear()
+            self.is_there.set()
+            assert self.may_go_on.wait(LIMIT_S)
+        return super().step(action)
+
+
+@pytest.fixture
+def other_thread() -> Iterator[ThreadPoolExecutor]:
+    for event in (Waiting.waits, Waiting.is_there, Waiting.may_go_on):
+        event.clear()
+    with ThreadPoolExecutor(1, "other") as executor:
+        yield executor
+        Waiting.may_go_on.set()
+
+
+def _in_the_middle(executor: ThreadPoolExecutor, call: Callable[[], Any]) -> Future[Any]:
+    """A call that another thread is in the middle of."""
+    Waiting.waits.set()
+    future = executor.submit(call)
+    assert Waiting.is_there.wait(LIMIT_S)
+    return future
+
+
+def _state(algo: Algorithm) -> bytes:
+    return encode(algo.get_state(not_components="config"))
+
+
+def test_calls_of_another_thread_are_refused_and_change_nothing(
+    tmp_path: Path, other_thread: ThreadPoolExecutor
+) -> None:
+    with small_ppo(env=Waiting).build_algo() as algo:
+        state, path = algo.get_state(), algo.save_to_path(tmp_path / "begin")
+        algo.train()
+        algo.train()
+        expected = _state(algo)
+        algo.set_state(state)
+
+        algo.train()
+        under_way = _in_the_middle(other_thread, algo.train)
+        calls: dict[str, Callable[[], Any]] = {
+            "train()": algo.train,
+            "evaluate()": algo.evaluate,
+            "get_state()": algo.get_state,
+            "set_state()": lambda: algo.set_state(state),
+            "save_to_path()": lambda: algo.save_to_path(tmp_path / "torn"),
+            "restore_from_path()": lambda: algo.restore_from_path(path),
+            "add_module()": lambda: algo.add_module("more", copy_of="default_policy"),
+            "A method of the env runners": lambda: algo.env_runner_group.foreach_env_runner(id),
+        }
+        for name, call in calls.items():
+            with pytest.raises(TrainerError, match=r"train\(\) runs in thread 'other_0'") as caught:
+                call()
+            assert str(caught.value).startswith(f"{name} was called in thread 'MainThread' while")
+        Waiting.may_go_on.set()
+        assert under_way.result(LIMIT_S)["training_iteration"] == 2
+        assert _state(algo) == expected
+        assert not (tmp_path / "torn").exists()
+
+
+def test_stop_ends_a_training_of_another_thread(other_thread: ThreadPoolExecutor) -> None:
+    algo = small_ppo(env=Waiting).build_algo()
+    under_way = _in_the_middle(other_thread, algo.train)
+    Waiting.may_go_on.set()
+    algo.stop()
+    assert isinstance(under_way.exception(LIMIT_S), TrainerError | None)
+
+
+def test_a_group_serves_one_thread_at_a_time(other_thread: ThreadPoolExecutor) -> None:
+    group = EnvRunnerGroup(config=small_ppo(env=Waiting))
+    under_way = _in_the_middle(other_thread, lambda: group.sample_env_steps(40))
+    with pytest.raises(TrainerError, match="one thread at a time"):
+        group.sample_env_steps(40)
+    Waiting.may_go_on.set()
+    assert under_way.result(LIMIT_S).num_env_steps == 40
+    assert group.sample_env_steps(40).num_env_steps == 40
+    group.stop()
+
+
+def test_who_is_gone_holds_nothing_up() -> None:
+    one_thread = OneThread()
+    lost = threading.Thread(target=lambda: one_thread.alone("train()").__enter__())
+    lost.start()
+    lost.join()
+    with one_thread.alone("train()"), one_thread.alone("get_state()"):
+        one_thread.refuse_others("evaluate()")
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(one_thread.refuse_others, "evaluate()").result(LIMIT_S)
+
+
+def test_threads_that_ask_one_policy_get_the_actions_of_their_own_observations(
+    tmp_path: Path,
+) -> None:
+    with small_ppo(env="Pendulum-v1").build_algo() as algo:
+        policy = TrainedPolicy.from_checkpoint(algo.save_to_path(tmp_path / "saved"))
+        observations = np.random.default_rng(0).uniform(-1.0, 1.0, (100, 3)).astype(np.float32)
+        expected = [policy.predict(one).tobytes() for one in observations]
+        assert pickle.loads(pickle.dumps(policy)).predict(observations[0]).tobytes() == expected[0]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # threads take turns after every few instructions
+        try:
+            with ThreadPoolExecutor(4) as executor:
+                for ask in (
+                    policy.predict,
+                    lambda one: algo.compute_single_action(one, explore=False),
+                ):
+                    answers = executor.map(ask, [*observations] * 3)
+                    assert [one.tobytes() for one in answers] == expected * 3
+        finally:
+            sys.setswitchinterval(before)
