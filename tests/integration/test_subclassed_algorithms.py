@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer import PPO, Algorithm, ConfigError, PPOConfig, TrainerError
-from trainer.config import AlgorithmConfig
+from trainer import (
+    PPO,
+    Algorithm,
+    ConfigError,
+    PPOConfig,
+    TrainerError,
+    UnknownSettingError,
+)
+from trainer.config import AlgorithmConfig, NotProvided, Setting
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 
@@ -119,3 +127,36 @@ def test_an_algorithm_without_its_parts_says_what_to_write() -> None:
     for cls, missing in ((FromNothing, "make_learner is"), (Algorithm, "training_step are")):
         with pytest.raises(ConfigError, match=f"{cls.__name__} cannot be built: .*{missing}"):
             cls({})  # type: ignore[abstract]
+
+
+# ---- settings of one's own
+
+
+class OwnSettingConfig(PPOConfig):
+    mine = Setting(3)
+
+    def __init__(self, algo_class: Any = None) -> None:
+        super().__init__(algo_class=algo_class or OwnSettingPPO)
+
+    def training(self, *, mine: Any = NotProvided, **others: Any) -> Any:
+        super().training(**others)
+        if mine is not NotProvided:
+            self.mine = mine
+        return self
+
+
+class OwnSettingPPO(PPO):
+    config_class = OwnSettingConfig
+
+
+def test_a_setting_of_ones_own_is_taken_saved_and_restored(tmp_path: Path) -> None:
+    made = OwnSettingConfig()
+    assert made.mine == 3
+    assert made.training(mine=4, lr=1e-3).mine == 4
+    assert made.update_from_dict({"mine": 5}).lr == 1e-3
+    with made.update_from_dict(_SETTINGS).build_algo() as algo:
+        path = algo.save_to_path(tmp_path / "c")
+    with OwnSettingPPO.from_checkpoint(path, env=CountdownEnv) as restored:
+        assert restored.config.mine == 5
+    with pytest.raises(UnknownSettingError, match=r"declares more in its body: `name = Setting\("):
+        OwnSettingConfig().update_from_dict({"qqqqqqqqq": 1})

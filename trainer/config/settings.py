@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import Check, number, plain_scalar, shown
+from checkpoints.arguments import Check, anything, number, plain_scalar, shown
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from checkpoints.trees import mapped, same
@@ -149,7 +149,7 @@ class Setting(Generic[T]):
     """
 
     default: T
-    check: Check
+    check: Check = anything()
     unit: str = ""
     merge: Merge = Merge.REPLACE
     normalize: Callable[[Any], Any] | None = None
@@ -619,7 +619,10 @@ class NameTable:
 
     def _known(self, section: str) -> str:
         if section not in self.sections:
-            return "`describe_settings()` lists all settings."
+            return (
+                "`describe_settings()` lists all settings. A config class of yours declares more "
+                "in its body: `name = Setting(default)` (from trainer.config)."
+            )
         return f"{section}() takes {', '.join(self.sections[section])}."
 
 
