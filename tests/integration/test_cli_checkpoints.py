@@ -25,8 +25,10 @@ from checkpoints import (
 from checkpoints.directory import set_damaged_aside
 from tests.checkpoint_assets.make import ASSETS
 from tests.command_line import run
+from tests.small_runs import small_ppo
 from trainer import Algorithm, DQNConfig
 from trainer.cli.output import PrintableFormatter
+from trainer.testing.envs import CountdownEnv
 
 GOLDEN = sorted(ASSETS.glob("*/ppo"))[-1]
 
@@ -51,6 +53,28 @@ def folder(tmp_path: Path) -> Path:
         algo.counters.num_episodes += 3
         algo.save_to_path(first.with_name("000002"))
     return tmp_path
+
+
+class DoubledEnv(CountdownEnv):
+    """Pays 2 per step."""
+
+    def step(self, action: int) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, 2 * reward, *rest
+
+
+def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -> None:
+    saved = "trainer.testing.envs.CountdownEnv"
+    config = small_ppo(env=saved, evaluation_config={"env": saved})
+    with config.build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+    env = ("--env", f"{__name__}.DoubledEnv")
+    of_saved, of_given = (
+        run("evaluate", "saved", "--episodes", 2, *words, folder=tmp_path).stdout.split()
+        for words in ((), env)
+    )
+    place = of_saved.index("episode_return_mean") + 1
+    assert float(of_given[place]) == 2 * float(of_saved[place]) > 0
 
 
 def damage(file: Path) -> None:

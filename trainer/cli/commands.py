@@ -255,15 +255,16 @@ class PlayedEpisodes(RLlibCallback):
 
 def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Of an algorithm that only plays, in this process."""
+    env = _env_given(arguments)
     return {
         "evaluation_duration": arguments.episodes,
         "evaluation_duration_unit": "episodes",
         "evaluation_seed": arguments.seed,
         # Merged into what was saved, and only this is the user's.
-        "evaluation_config": {"explore": arguments.explore},
+        "evaluation_config": {"explore": arguments.explore, **env},
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
-        **_env_given(arguments),
+        **env,
     }
 
 
@@ -329,25 +330,33 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     Raises:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
-    config, settings = _described(arguments)
-    try:
-        config.update_from_dict(settings)
-    except ConfigError as error:
-        for name, value in settings.items():  # those that are known, to judge them together
-            with contextlib.suppress(ConfigError):
-                config.update_from_dict({name: value})
-        further = [each for each in config.find_problems() if str(each) not in str(error)]
+    config, *tables = _described(arguments)
+    errors = []
+    for settings in tables:  # one after the other: they may have two names of one setting
         try:
-            raise_problems(type(config).__name__, further)
-        except ConfigError as others:
-            raise ConfigError(f"{error}\n{others}") from error
-        raise
-    config.validate()
+            config.update_from_dict(settings)
+        except ConfigError as error:
+            errors.append(error)
+            for name, value in settings.items():  # those that are known, to judge them together
+                with contextlib.suppress(ConfigError):
+                    config.update_from_dict({name: value})
+    told = "\n".join(map(str, errors))
+    further = [each for each in config.find_problems() if str(each) not in told]
+    try:
+        raise_problems(type(config).__name__, further)
+    except ConfigError as others:
+        errors.append(others)
+    if len(errors) > 1:
+        raise ConfigError("\n".join(map(str, errors))) from errors[0]
+    if errors:
+        raise errors[0]
     return config
 
 
-def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str, Any]]:
-    """The config to begin with and the settings to make, of `--config` and of the command line.
+def _described(
+    arguments: argparse.Namespace,
+) -> tuple[AlgorithmConfig, dict[str, Any], dict[str, Any]]:
+    """The config to begin with, and the settings of `--config` and of the command line.
 
     What is on the command line wins; stop criteria there replace those of the file.
     """
@@ -375,7 +384,9 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
             "There is no env to train in. Give one: --env CartPole-v1, or name it in the file of "
             "--config."
         )
-    return config, {**experiment.settings, **settings}
+    # A dict that is typed replaces that of the file.
+    of_file = {name: value for name, value in experiment.settings.items() if name not in settings}
+    return config, of_file, settings
 
 
 def _require_same_algorithm(given: AlgorithmConfig, arguments: argparse.Namespace) -> None:
