@@ -331,15 +331,8 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
     config, *tables = _described(arguments)
-    errors = []
-    for settings in tables:  # one after the other: they may have two names of one setting
-        try:
-            config.update_from_dict(settings)
-        except ConfigError as error:
-            errors.append(error)
-            for name, value in settings.items():  # those that are known, to judge them together
-                with contextlib.suppress(ConfigError):
-                    config.update_from_dict({name: value})
+    # One after the other: they may have two names of one setting.
+    errors = [error for settings in tables if (error := _taken(config, settings)) is not None]
     told = "\n".join(map(str, errors))
     further = [each for each in config.find_problems() if str(each) not in told]
     try:
@@ -351,6 +344,18 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     if errors:
         raise errors[0]
     return config
+
+
+def _taken(config: AlgorithmConfig, settings: dict[str, Any]) -> ConfigError | None:
+    """What is wrong with the names of settings; those that are known are taken, to be judged."""
+    try:
+        config.update_from_dict(settings)
+    except ConfigError as error:
+        for name, value in settings.items():
+            with contextlib.suppress(ConfigError):
+                config.update_from_dict({name: value})
+        return error
+    return None
 
 
 def _described(
