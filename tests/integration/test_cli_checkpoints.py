@@ -77,6 +77,27 @@ def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -
     assert float(of_given[place]) == 2 * float(of_saved[place]) > 0
 
 
+def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_path: Path) -> None:
+    in_evaluation = {"env": DoubledEnv, "env_config": {"min_length": 4, "max_length": 4}}
+    config = small_ppo(
+        env="trainer.testing.envs.CountdownEnv",
+        evaluation_config=in_evaluation,
+        custom_evaluation_function=lambda algorithm, runners: {"a": 1},
+    )
+    with config.build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+    words = ("saved", "--episodes", 2, "--allow-code")
+    for verb, told in (("evaluate", "episode_return_mean 8.00"), ("play", "return 8.00 4 steps")):
+        assert told in " ".join(run(verb, *words, folder=tmp_path).stdout.split())
+        error = run(verb, *words[:-1], folder=tmp_path, code=1).stderr
+        assert "evaluation_config=..." in error
+        assert "--allow-code" in error
+    with Algorithm.from_checkpoint(
+        tmp_path / "saved", allow_code=True, evaluation_config={"explore": False}
+    ) as algo:
+        assert algo.config.evaluation_config == {**in_evaluation, "explore": False}
+
+
 def damage(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

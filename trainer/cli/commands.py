@@ -26,6 +26,7 @@ from callbacks.spec import CallbackSpec, new_object
 from checkpoints import read_code, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
+from trainer.algorithms.checkpointing import class_of_checkpoint, restored_config
 from trainer.algorithms.time_split import PARTS
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
@@ -156,7 +157,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         settings["callbacks_class"] = named_callbacks(arguments.callbacks)
     elif arguments.allow_code:
         settings |= _without_recorders(checkpoint)
-    with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
+    with _player(checkpoint, settings, allow_code=arguments.allow_code) as algo:
         metrics = algo.evaluate()["env_runners"]
     tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
     for name in (
@@ -186,9 +187,7 @@ def play(arguments: argparse.Namespace) -> int:
             films = [_recorder(folder)]
         settings["callbacks_class"] = [PlayedEpisodes(), *films]
         with no_warnings_of(callback_chain.__name__):  # these callbacks are not those of the run
-            algo = Algorithm.from_checkpoint(
-                checkpoint, allow_code=arguments.allow_code, **settings
-            )
+            algo = _player(checkpoint, settings, allow_code=arguments.allow_code)
         with algo:
             algo.evaluate()
         if arguments.video is not None:
@@ -253,6 +252,15 @@ class PlayedEpisodes(RLlibCallback):
         )
 
 
+def _player(checkpoint: Path, settings: Mapping[str, Any], *, allow_code: bool) -> Algorithm:
+    """The algorithm of a checkpoint, in the env that it was evaluated in."""
+    algorithm = class_of_checkpoint(Algorithm, checkpoint)
+    config = restored_config(
+        checkpoint, algorithm, None, settings, allow_code=allow_code, merged=["evaluation_config"]
+    )
+    return Algorithm.from_checkpoint(checkpoint, config=config)
+
+
 def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Of an algorithm that only plays, in this process."""
     env = _env_given(arguments)
@@ -262,6 +270,7 @@ def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "evaluation_seed": arguments.seed,
         # Merged into what was saved, and only this is the user's.
         "evaluation_config": {"explore": arguments.explore, **env},
+        "custom_evaluation_function": None,  # episodes are asked for
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
         **env,
