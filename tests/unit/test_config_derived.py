@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from callbacks import RLlibCallback
 from trainer import (
     DQN,
     PG,
@@ -150,6 +151,35 @@ def test_settings_of_training_in_evaluation_config_are_told_once_to_have_no_effe
     assert "sample_timeout_s=3.0 (evaluation_sample_timeout_s counts" in told
     for name in ("gamma", "epsilon", "explore"):  # as in training, or it has an effect
         assert f"{name}=" not in told
+
+
+def test_events_that_evaluation_runners_never_fire_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class OfRun(RLlibCallback):
+        def on_train_result(self, **_: Any) -> None:
+            pass
+
+    class OfEvaluation(OfRun):
+        def on_evaluate_end(self, **_: Any) -> None:
+            pass
+
+        def on_episode_end(self, **_: Any) -> None:
+            pass
+
+    config = PPOConfig().environment("CartPole-v1").callbacks(OfRun)
+    functions = {
+        f"callbacks_on_{name}": lambda **_: None for name in ("evaluate_start", "episode_end")
+    }
+    own_config(PPO, config.evaluation(evaluation_config={"callbacks_class": OfRun}), None, {})
+    assert not caplog.messages  # as in training
+    own = {"callbacks_class": [OfRun, OfEvaluation], **functions}
+    own_config(PPO, config.evaluation(evaluation_config=own), None, {})
+    (told,) = caplog.messages
+    assert "OfEvaluation.on_evaluate_end (The main process fires it" in told
+    assert "callbacks(on_evaluate_start=...) (The main process" in told
+    for name in ("OfRun.", "on_episode_end"):
+        assert name not in told
 
 
 @pytest.mark.parametrize("given", [{"dueling": False}, {"policies": {"red", "blue"}}])

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from callbacks import CallbackChain
+from callbacks import EVENTS, CallbackChain, RLlibCallback
 from checkpoints.arguments import checked_arguments
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import same
@@ -97,6 +97,7 @@ _BUT_EVALUATED: Final = (
     "keep_per_episode_custom_metrics",
 )
 """Those of their settings that evaluations follow."""
+_OF_THE_RUN: Final = "The main process fires it, for the callbacks of the run: see callbacks()."
 _INSTEAD_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "sample_timeout_s": "evaluation_sample_timeout_s counts.",
@@ -180,11 +181,32 @@ def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
             # It may be a copy of the config: what is as in training is not meant.
             if name in reasons and not same(value, config.read_value(name))
         ]
+        told += [f"evaluation_config: {name} ({_OF_THE_RUN})" for name in _never_called(config)]
     if told:
         _LOGGER.warning(
             "These settings have no effect here: %s Leave them out, or see docs/settings.md.",
             "; ".join(told),
         )
+
+
+def _never_called(config: AlgorithmConfig) -> list[str]:
+    """Callbacks that evaluation alone has, of events that evaluation runners never fire."""
+    of_run = config.callback_spec()
+    spec = config.get_evaluation_config_object().callback_spec()
+    events = [name for name, event in EVENTS.items() if event.scope == "algorithm"]
+    functions = [
+        f"callbacks({event}=...)"
+        for event in events
+        if spec.functions.get(event) != of_run.functions.get(event)
+    ]
+    methods = [
+        f"{cls.__name__}.{event}"
+        for cls in spec.classes
+        if isinstance(cls, type) and cls not in of_run.classes
+        for event in events
+        if getattr(cls, event, None) is not getattr(RLlibCallback, event)
+    ]
+    return functions + methods
 
 
 def without_effect_in_evaluation(config: type[AlgorithmConfig]) -> dict[str, str]:
