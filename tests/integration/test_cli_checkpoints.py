@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callbacks import EpisodeRecorder
 from checkpoints import (
     CheckpointUnreadableError,
     FileSystem,
@@ -96,6 +98,27 @@ def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_pa
         tmp_path / "saved", allow_code=True, evaluation_config={"explore": False}
     ) as algo:
         assert algo.config.evaluation_config == {**in_evaluation, "explore": False}
+
+
+def test_callbacks_of_evaluation_alone_do_not_hide_what_is_played_nor_record_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded = tmp_path / "recorded"
+    config = small_ppo(
+        env="trainer.testing.envs.CountdownEnv",
+        evaluation_config={"callbacks_class": functools.partial(EpisodeRecorder, recorded)},
+    )
+    with config.build_algo() as algo:
+        algo.evaluate()
+        algo.save_to_path(tmp_path / "saved")
+    assert recorded.is_dir()
+    shutil.rmtree(recorded)
+    caplog.clear()
+    words = ("saved", "--episodes", 2, "--allow-code")
+    assert run("play", *words, folder=tmp_path).stdout.startswith("episode   1 ")
+    assert not caplog.messages
+    assert "Nothing is recorded" in run("evaluate", *words, folder=tmp_path).stdout
+    assert not recorded.exists()
 
 
 def damage(file: Path) -> None:

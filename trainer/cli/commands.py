@@ -23,7 +23,7 @@ from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
-from checkpoints import read_code, read_manifest
+from checkpoints import read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import class_of_checkpoint, restored_config
@@ -154,9 +154,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     checkpoint = checkpoint_at(arguments.path)
     settings = _evaluation_settings(arguments)
     if arguments.callbacks:
-        settings["callbacks_class"] = named_callbacks(arguments.callbacks)
-    elif arguments.allow_code:
-        settings |= _without_recorders(checkpoint)
+        _give_callbacks(settings, named_callbacks(arguments.callbacks))
     with _player(checkpoint, settings, allow_code=arguments.allow_code) as algo:
         metrics = algo.evaluate()["env_runners"]
     tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
@@ -185,10 +183,11 @@ def play(arguments: argparse.Namespace) -> int:
         films: list[RLlibCallback] = []
         if arguments.video is not None:
             films = [_recorder(folder)]
-        settings["callbacks_class"] = [PlayedEpisodes(), *films]
-        with no_warnings_of(callback_chain.__name__):  # these callbacks are not those of the run
-            algo = _player(checkpoint, settings, allow_code=arguments.allow_code)
-        with algo:
+        _give_callbacks(settings, [PlayedEpisodes(), *films])
+        with (
+            no_warnings_of(callback_chain.__name__),  # these callbacks are not those of the run
+            _player(checkpoint, settings, allow_code=arguments.allow_code) as algo,
+        ):
             algo.evaluate()
         if arguments.video is not None:
             _move_films(Path(folder), Path(arguments.video).expanduser())
@@ -258,7 +257,14 @@ def _player(checkpoint: Path, settings: Mapping[str, Any], *, allow_code: bool) 
     config = restored_config(
         checkpoint, algorithm, None, settings, allow_code=allow_code, merged=["evaluation_config"]
     )
+    if "callbacks_class" not in settings:
+        _leave_recorders_out(config)
     return Algorithm.from_checkpoint(checkpoint, config=config)
+
+
+def _give_callbacks(settings: dict[str, Any], classes: list[Any]) -> None:
+    """Lets these be the callbacks, also where evaluation had some of its own."""
+    settings["callbacks_class"] = settings["evaluation_config"]["callbacks_class"] = classes
 
 
 def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -277,17 +283,16 @@ def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _without_recorders(checkpoint: Path) -> dict[str, Any]:
-    """The saved callbacks without those that would write, and remove, recordings of the run."""
-    if read_manifest(checkpoint).code is None:
-        return {}
-    code: Mapping[str, Any] = read_code(checkpoint, allow_code=True)
-    classes = CallbackSpec(code.get("callbacks_class")).classes
-    kept = [entry for entry in classes if not _records(entry)]
-    if len(kept) == len(classes):
-        return {}
-    LineOutput().write("Nothing is recorded: an evaluation leaves the files of the run alone.")
-    return {"callbacks_class": kept}
+def _leave_recorders_out(config: AlgorithmConfig) -> None:
+    """Leaves out the callbacks that would write, and remove, recordings of the run."""
+    found = False
+    for settings in (config, config.evaluation_config or {}):
+        classes = CallbackSpec(settings.get("callbacks_class")).classes
+        kept = [entry for entry in classes if not _records(entry)]
+        if len(kept) < len(classes):
+            settings["callbacks_class"], found = kept, True
+    if found:
+        LineOutput().write("Nothing is recorded: an evaluation leaves the files of the run alone.")
 
 
 def _records(entry: Any) -> bool:
