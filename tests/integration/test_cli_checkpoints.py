@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callbacks import EpisodeRecorder
 from checkpoints import (
     CheckpointUnreadableError,
     FileSystem,
@@ -25,8 +27,10 @@ from checkpoints import (
 from checkpoints.directory import set_damaged_aside
 from tests.checkpoint_assets.make import ASSETS
 from tests.command_line import run
+from tests.small_runs import small_ppo
 from trainer import Algorithm, DQNConfig
 from trainer.cli.output import PrintableFormatter
+from trainer.testing.envs import CountdownEnv
 
 GOLDEN = sorted(ASSETS.glob("*/ppo"))[-1]
 
@@ -51,6 +55,70 @@ def folder(tmp_path: Path) -> Path:
         algo.counters.num_episodes += 3
         algo.save_to_path(first.with_name("000002"))
     return tmp_path
+
+
+class DoubledEnv(CountdownEnv):
+    """Pays 2 per step."""
+
+    def step(self, action: int) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, 2 * reward, *rest
+
+
+def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -> None:
+    saved = "trainer.testing.envs.CountdownEnv"
+    config = small_ppo(env=saved, evaluation_config={"env": saved})
+    with config.build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+    env = ("--env", f"{__name__}.DoubledEnv")
+    of_saved, of_given = (
+        run("evaluate", "saved", "--episodes", 2, *words, folder=tmp_path).stdout.split()
+        for words in ((), env)
+    )
+    place = of_saved.index("episode_return_mean") + 1
+    assert float(of_given[place]) == 2 * float(of_saved[place]) > 0
+
+
+def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_path: Path) -> None:
+    in_evaluation = {"env": DoubledEnv, "env_config": {"min_length": 4, "max_length": 4}}
+    config = small_ppo(
+        env="trainer.testing.envs.CountdownEnv",
+        evaluation_config=in_evaluation,
+        custom_evaluation_function=lambda algorithm, runners: {"a": 1},
+    )
+    with config.build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+    words = ("saved", "--episodes", 2, "--allow-code")
+    for verb, told in (("evaluate", "episode_return_mean 8.00"), ("play", "return 8.00 4 steps")):
+        assert told in " ".join(run(verb, *words, folder=tmp_path).stdout.split())
+        error = run(verb, *words[:-1], folder=tmp_path, code=1).stderr
+        assert "evaluation_config=..." in error
+        assert "--allow-code" in error
+    with Algorithm.from_checkpoint(
+        tmp_path / "saved", allow_code=True, evaluation_config={"explore": False}
+    ) as algo:
+        assert algo.config.evaluation_config == {**in_evaluation, "explore": False}
+
+
+def test_callbacks_of_evaluation_alone_do_not_hide_what_is_played_nor_record_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded = tmp_path / "recorded"
+    config = small_ppo(
+        env="trainer.testing.envs.CountdownEnv",
+        evaluation_config={"callbacks_class": functools.partial(EpisodeRecorder, recorded)},
+    )
+    with config.build_algo() as algo:
+        algo.evaluate()
+        algo.save_to_path(tmp_path / "saved")
+    assert recorded.is_dir()
+    shutil.rmtree(recorded)
+    caplog.clear()
+    words = ("saved", "--episodes", 2, "--allow-code")
+    assert run("play", *words, folder=tmp_path).stdout.startswith("episode   1 ")
+    assert not caplog.messages
+    assert "Nothing is recorded" in run("evaluate", *words, folder=tmp_path).stdout
+    assert not recorded.exists()
 
 
 def damage(file: Path) -> None:

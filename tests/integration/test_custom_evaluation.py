@@ -146,6 +146,15 @@ def test_the_runner_of_the_main_process_can_be_called_itself() -> None:
             assert found["lengths"] == expected["lengths"]
 
 
+def test_what_the_runner_of_the_main_process_has_played_itself_is_counted() -> None:
+    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+        return {"played": len(workers.local_env_runner.sample(num_episodes=3))}
+
+    with config(evaluate).build_algo() as algo:
+        evaluation = algo.train()["evaluation"]
+    assert evaluation["num_episodes"] == evaluation["env_runners/num_episodes"] == 3
+
+
 def test_a_killed_runner_plays_the_same_episodes_again() -> None:
     def outcome(*, is_killed: bool) -> bytes:
         def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:

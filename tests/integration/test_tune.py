@@ -567,6 +567,24 @@ def test_a_stopper_with_other_arguments_is_another_one(stopper: Any, tmp_path: P
     assert num_amended == [0, 1, 1]
 
 
+def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path: Path) -> None:
+    def later(_: str, row: Any) -> bool:
+        return bool(row["loss"] >= 3)
+
+    run(counting, tmp_path, name="x", stop=lambda _, row: row["loss"] >= 2)
+    grids = [
+        tune.Tuner.restore(
+            tmp_path / "x", counting, run_config=tune.RunConfig(stop=stop, verbose=0)
+        ).fit()
+        for stop in (lambda _, row: row["loss"] >= 3, later)
+    ]
+    assert [losses(grid) for grid in grids] == [[[1, 2]], [[1, 2, 3]]]
+    (told,) = grids[0].inexact_reasons
+    assert "nothing was decided, recorded is stop 00000 (<lambda>()). A function given as" in told
+    assert "another one if it has another name" in told
+    assert grids[1].inexact_reasons == ()
+
+
 def test_a_journal_of_before_knows_stoppers_by_their_reasons(tmp_path: Path) -> None:
     stopper = tune.stopper.TrialPlateauStopper("one", num_results=2, grace_period=3)
     described = steady(StopCriteria([stopper, {"loss": 2}]).describe())

@@ -10,11 +10,14 @@ import pytest
 from gymnasium import spaces
 
 from trainer import PPOConfig
+from trainer.nn.optimizers import Adam
 from trainer.testing.envs import ContinuousEnv, CorridorEnv
 
 pytestmark = pytest.mark.learning
 
 SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow))
+CORRIDOR_ITERATIONS = 5
+"""Longer, values that run away turn the sign of advantages: the end is found by two mistakes."""
 BATCH_MODES = ("complete_episodes", "truncate_episodes")
 
 
@@ -90,8 +93,20 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(
 ) -> None:
     env_config = {"corridor_length": 6, "one_hot": one_hot}
     made = config(WindingCorridor, seed, env_config=env_config, batch_mode=batch_mode)
-    _, after = learnt_return(made, 10)
+    _, after = learnt_return(made, CORRIDOR_ITERATIONS)
     assert after == pytest.approx(CorridorEnv(env_config).best_return)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_negative_control_with_the_sign_turned_the_end_of_a_corridor_is_not_found(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Adam.step
+    monkeypatch.setattr(Adam, "step", lambda optimizer, *, lr: step(optimizer, lr=-lr))
+    env_config = {"corridor_length": 6}
+    made = config(WindingCorridor, seed, env_config=env_config)
+    _, after = learnt_return(made, CORRIDOR_ITERATIONS)
+    assert after < CorridorEnv(env_config).best_return
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import run
+from trainer import PPOConfig
 from trainer.cli.settings_file import read_experiment
 from trainer.errors import ConfigError
 
@@ -89,3 +90,32 @@ def test_a_file_of_another_kind_is_told_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("lr: 0.1")
     with pytest.raises(ConfigError, match=r"expected a file \.json"):
         read_experiment(str(tmp_path / "c.txt"))
+
+
+@pytest.mark.parametrize("typed", [0, 2])  # 2 is what the algorithm has by itself
+def test_what_is_typed_stands_above_a_file_that_has_the_old_name_of_it(
+    typed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[PPOConfig] = []
+
+    def build(config: PPOConfig) -> None:
+        built.append(config)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(PPOConfig, "build_algo", build)
+    file = {"num_workers": 1, "sgd_minibatch_size": 8, "lr_schedule": [[0, 0.5], [9, 0.1]]}
+    (tmp_path / "c.json").write_text(json.dumps({"env": "CartPole-v1", "config": file}))
+    words = ["--num-env-runners", typed, "--set", "minibatch_size=16", "--set", "lr=0.25"]
+    with pytest.raises(ZeroDivisionError):
+        run("train", "--config", "c.json", *words, folder=tmp_path)
+    (config,) = built
+    assert (config.num_env_runners, config.minibatch_size, config.lr) == (typed, 16, 0.25)
+
+
+def test_mistakes_in_the_file_and_in_what_is_typed_are_told_together(tmp_path: Path) -> None:
+    file = {"num_wrkers": 1, "gamma": 3}
+    (tmp_path / "c.json").write_text(json.dumps({"env": "CartPole-v1", "config": file}))
+    words = ["--set", "lr=-1", "--set", "lamda=1"]
+    told = run("train", "--config", "c.json", *words, folder=tmp_path, code=1).stderr
+    for name in ("num_wrkers", "gamma", "lr", "lamda"):
+        assert told.count(f"`{name}=") == 1

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from callbacks import RLlibCallback
 from trainer import (
     DQN,
     PG,
@@ -17,8 +18,11 @@ from trainer import (
     PPOConfig,
     SACConfig,
 )
-from trainer.config import AlgorithmConfig
+from trainer.algorithms.building import own_config, without_effect_in_evaluation
+from trainer.config import AlgorithmConfig, algorithm_config
+from trainer.config.algorithm_config import env_runner_spec
 from trainer.errors import ConfigError, UnknownSettingError
+from trainer.seeding import Role
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,89 @@ def test_evaluation_config_may_be_a_config_and_is_merged_and_removed() -> None:
     config.evaluation(evaluation_config=None)
     assert config.evaluation_config is None
     assert config.get_evaluation_config_object().explore
+
+
+def test_what_a_config_given_for_evaluation_says_to_no_effect_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=3)
+    own_config(PPO, config.evaluation(evaluation_config=config.copy()), None, {})
+    assert not caplog.messages  # a copy says nothing of its own
+    given = PPOConfig().env_runners(num_env_runners=1, explore=False)
+    config.evaluation(evaluation_config=given)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "`num_env_runners=1` of the PPOConfig has no effect" in caplog.messages[0]
+    assert "Set that with evaluation()" in caplog.messages[0]
+    assert "`evaluation_num_env_runners`" in caplog.messages[0]
+
+
+def test_settings_of_training_in_evaluation_config_are_told_once_to_have_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = DQNConfig().environment("CartPole-v1").training(gamma=0.9)
+    given = {"lr": 1.0, "gamma": 0.9, "sample_timeout_s": 3.0, "epsilon": 0.5, "explore": True}
+    own_config(DQN, config.evaluation(evaluation_config=given), None, {})
+    (told,) = caplog.messages
+    assert "evaluation_config: lr=1.0 (" in told
+    assert "sample_timeout_s=3.0 (evaluation_sample_timeout_s counts" in told
+    for name in ("gamma", "epsilon", "explore"):  # as in training, or it has an effect
+        assert f"{name}=" not in told
+
+
+def test_events_that_evaluation_runners_never_fire_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class OfRun(RLlibCallback):
+        def on_train_result(self, **_: Any) -> None:
+            pass
+
+    class OfEvaluation(OfRun):
+        def on_evaluate_end(self, **_: Any) -> None:
+            pass
+
+        def on_episode_end(self, **_: Any) -> None:
+            pass
+
+    config = PPOConfig().environment("CartPole-v1").callbacks(OfRun)
+    functions = {
+        f"callbacks_on_{name}": lambda **_: None for name in ("evaluate_start", "episode_end")
+    }
+    own_config(PPO, config.evaluation(evaluation_config={"callbacks_class": OfRun}), None, {})
+    assert not caplog.messages  # as in training
+    own = {"callbacks_class": [OfRun, OfEvaluation], **functions}
+    own_config(PPO, config.evaluation(evaluation_config=own), None, {})
+    (told,) = caplog.messages
+    assert "OfEvaluation.on_evaluate_end (The main process fires it" in told
+    assert "callbacks(on_evaluate_start=...) (The main process" in told
+    for name in ("OfRun.", "on_episode_end"):
+        assert name not in told
+
+
+@pytest.mark.parametrize("given", [{"dueling": False}, {"policies": {"red", "blue"}}])
+def test_evaluation_config_asks_for_no_other_network(given: dict[str, Any]) -> None:
+    config = DQNConfig().environment("CartPole-v1").evaluation(evaluation_config=given)
+    (name,) = given
+    with pytest.raises(ConfigError, match=f"evaluation_config: `{name}=.*Remove it, or set"):
+        config.validate()
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN, SAC, PG])
+def test_what_evaluation_runners_are_made_of_is_never_told_to_have_no_effect(
+    algorithm: type[Algorithm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = algorithm.get_default_config().environment("CartPole-v1")
+    of_runners, read_value = config.get_evaluation_config_object(), config.read_value
+    reads: set[str] = set()
+
+    def noted(_: AlgorithmConfig, name: str) -> Any:
+        reads.add(name)
+        return read_value(name)
+
+    monkeypatch.setattr(algorithm_config, "settings_for_callbacks", lambda _: {})  # reads all
+    monkeypatch.setattr(AlgorithmConfig, "read_value", noted)
+    env_runner_spec(of_runners, root_seed=0, role=Role.EVALUATION)
+    assert {"env", "explore"} < reads
+    assert not without_effect_in_evaluation(type(config)).keys() & reads
 
 
 def test_overrides_are_plain_and_translated() -> None:

@@ -224,6 +224,9 @@ def test_other_options_later_warn_once_and_change_nothing(
         (("env_runners", "episode_len_mean"), True),
         ("training_iteration", True),
         ("timers/training_iteration", True),
+        ("learners", True),  # a group of such keys
+        ("learners/mine", False),
+        ("env_runners/agent_episode_return_mean/mine", False),
         ("env_runners/custom_metrics/episode_return_mean", False),
         ("env_runners/my_return", False),
         ("episode_return_mean", False),

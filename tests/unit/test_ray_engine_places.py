@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pickle
 import signal
+import threading
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -13,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from trainer.errors import EngineError
 from trainer.ray_engine import cluster
-from trainer.ray_engine import engine as ray_engine
 from trainer.ray_engine.engine import Host, RayEngine, RayPlace
 from trainer.ray_engine.place_host import Heartbeat, HostReply
 from trainer.runtime.engine import nothing
 from trainer.runtime.messages import Lost
+from trainer.testing.processes import wait_until
 
 _NODE = "0123456789abcdef"
 _LAST = Heartbeat(1, host="here", pid=1001, node=_NODE, host_pid=1000)
@@ -222,7 +225,7 @@ def test_nothing_is_reserved_for_places_of_an_algorithm_that_has_ended(
 ) -> None:
     """An engine that was given as an object serves the next algorithm, too."""
     reserved: list[Sequence[RayPlace]] = []
-    monkeypatch.setattr(ray_engine, "Reservation", lambda _, places, **__: reserved.append(places))
+    monkeypatch.setattr(cluster, "Reservation", lambda _, places, **__: reserved.append(places))
     ended, place = place_on(engine, Actor()), place_on(engine, Actor())
     ended.stop(grace_s=0.0)
     engine._reservation_of(place)
@@ -275,7 +278,7 @@ def test_an_actor_that_finds_no_room_says_what_else_is_to_be_placed_with_it_and_
     played.cluster_resources = played.available_resources = lambda: {"CPU": 4.0}
     monkeypatch.setattr(engine, "_ray", played)
     monkeypatch.setattr(engine, "_strategy", "STRICT_SPREAD")
-    monkeypatch.setattr(ray_engine, "_remove", lambda *_: None)
+    monkeypatch.setattr(cluster, "_remove", lambda *_: None)
     places = [place_on(engine, Actor()) for _ in range(num_places)]
     why = engine.why_not_placed(places[0], 10.0)
     assert f"{needs} Ray cluster has 1 machine with 4 CPU of which 4 free." in why
@@ -297,10 +300,10 @@ def test_resources_that_ray_has_an_argument_for_are_given_in_it(
             PlacementGroupSchedulingStrategy=lambda group, **_: group
         ),
     )
-    monkeypatch.setattr(ray_engine, "_remove", lambda *_: None)
+    monkeypatch.setattr(cluster, "_remove", lambda *_: None)
     place = place_on(engine, Actor())
     needs = {"CPU": 1.0, "GPU": 0.5, "memory": 1e6, "license": 1.0}
-    reservation = ray_engine.Reservation(
+    reservation = cluster.Reservation(
         SimpleNamespace(util=played), [place], needs={**needs, "none": 0.0}, strategy="PACK"
     )
     assert reserved == [needs]
@@ -311,6 +314,63 @@ def test_resources_that_ray_has_an_argument_for_are_given_in_it(
         "resources": {"license": 1.0},
         "scheduling_strategy": "group",
     }
+
+
+@pytest.mark.parametrize(
+    ("needs", "total", "told"),
+    [
+        ({"slot": 2.0}, {"slot": 2.0}, None),
+        ({"slot": 2.0, "GPU": 1.0}, {"slot": 1.0}, "has 1 slot, 0 GPU. Connect to a cluster"),
+    ],
+)
+def test_a_local_cluster_that_is_given_resources_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+    needs: dict[str, float],
+    total: dict[str, float],
+    told: str | None,
+) -> None:
+    played: Any = PlayedRay()
+    played.cluster_resources = lambda: {"CPU": 1.0, **total}
+    monkeypatch.setattr(cluster, "load_ray", lambda: played)
+    monkeypatch.setattr(cluster, "connect", lambda *_, **__: None)
+    monkeypatch.setattr(cluster, "is_own", lambda: True)
+    connect_to("one cluster", monkeypatch)
+    reserved: list[Any] = []
+    played.util = SimpleNamespace(placement_group=lambda *given, **_: reserved.append(given))
+    engine = RayEngine(num_cpus=4.0, resources=needs)
+    with pytest.raises(EngineError, match=told) if told else contextlib.nullcontext():
+        place = engine.make_place("env runner 1", arrivals=engine.make_arrivals())
+        engine._reservation_of(place)
+    # It is alone there, so CPUs are not reserved.
+    assert reserved == ([] if told else [([needs],)])
+
+
+def test_what_ray_is_given_back_is_not_waited_for_in_the_thread_that_collects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be Ray's own, without which Ray answers nothing."""
+    threads: list[int] = []
+    played: Any = PlayedRay()
+    played.util = SimpleNamespace(
+        placement_group=lambda *_, **__: "group",
+        remove_placement_group=lambda _: threads.append(threading.get_ident()),
+    )
+    connect_to("one cluster", monkeypatch)
+
+    def drop(*, in_thread: bool) -> int:
+        reservations: list[Any] = [
+            cluster.Reservation(played, [], needs={"CPU": 1.0}, strategy="PACK")
+        ]
+        dropping = threading.Thread(target=reservations.clear)
+        (dropping.run if not in_thread else dropping.start)()
+        assert wait_until(lambda: bool(threads))
+        if in_thread:
+            dropping.join()
+        return dropping.ident or threading.get_ident()
+
+    assert [drop(in_thread=False)] == threads
+    threads.clear()
+    assert drop(in_thread=True) not in threads
 
 
 def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(

@@ -1354,8 +1354,10 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
                 gone, and so are running episodes in which they act. `policy_mapping_fn` and
                 `policies_to_train` are given beside it as far as they named the others.
             settings: settings to change, by name: `num_env_runners=0`, `callbacks=MyCallbacks`,
-                `env=MyEnv` …; `seed=…` gives another seed to all randomness to come. What has moved
-                on since the start (`kl_coeff`, `initial_alpha` …) stays where it is.
+                `env=MyEnv` …; dicts are merged into those that were saved (without `allow_code`,
+                they replace one that holds code); `seed=…` gives another seed to all randomness to
+                come. What has moved on since the start (`kl_coeff`, `initial_alpha` …) stays where
+                it is.
 
         Raises:
             CheckpointError: the checkpoint is missing, damaged, of another algorithm or env.

@@ -9,11 +9,13 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from callbacks import CallbackChain
+from callbacks import EVENTS, CallbackChain, RLlibCallback
 from checkpoints.arguments import checked_arguments
 from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import same
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import env_runner_spec, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
@@ -83,6 +85,25 @@ _OF_CLUSTERS: Final = dict.fromkeys(
     _ONE_MACHINE,
 )
 """Settings that have an effect on other engines than the local one, and why not there."""
+_NOT_EVALUATED: Final = ("training", "learners", "reporting", "checkpointing")
+"""Sections whose settings say how is learnt and reported, so nothing in `evaluation_config`."""
+_LEARNS: Final = "An evaluation learns nothing; only callbacks see it, in env_runner.config."
+_BUT_EVALUATED: Final = (
+    "epsilon",
+    "metrics_num_episodes_for_smoothing",
+    "keep_per_episode_custom_metrics",
+)
+"""Those of their settings that evaluations follow."""
+_OF_THE_RUN: Final = "The main process fires it, for the callbacks of the run: see callbacks()."
+_INSTEAD_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sample_timeout_s": "evaluation_sample_timeout_s counts.",
+        "env_task_fn": "`algo.eval_env_runner_group.set_task()` gives evaluation its tasks.",
+        "policies_to_train": "An evaluation trains nothing.",
+        "count_steps_by": "Evaluations count as training does.",
+    }
+)
+"""Other settings that say nothing in `evaluation_config`, and what does."""
 
 
 class HasConfig(Protocol):
@@ -143,12 +164,49 @@ def own_config(
 def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
     """Logs once per algorithm which settings were given that change nothing here."""
     no_effect = {**OLD_NAMES.no_effect, **(_OF_CLUSTERS if config.engine == "local" else {})}
-    given = [name for name in config.changed_settings() if name in no_effect]
-    if given:
-        told = "; ".join(f"{name}={config[name]!r:.60} ({no_effect[name]})" for name in given)
+    given = {name: config[name] for name in config.changed_settings() if name in no_effect}
+    told = [f"{name}={value!r:.60} ({no_effect[name]})" for name, value in given.items()]
+    if config.evaluation_config:
+        reasons = without_effect_in_evaluation(type(config))
+        told += [
+            f"evaluation_config: {name}={value!r:.60} ({reasons[name]})"
+            for name, value in config.evaluation_config.items()
+            # It may be a copy of the config: what is as in training is not meant.
+            if name in reasons and not same(value, config.read_value(name))
+        ]
+        told += [f"evaluation_config: {name} ({_OF_THE_RUN})" for name in _never_called(config)]
+    if told:
         _LOGGER.warning(
-            "These settings have no effect here: %s Leave them out, or see docs/settings.md.", told
+            "These settings have no effect here: %s Leave them out, or see docs/settings.md.",
+            "; ".join(told),
         )
+
+
+def _never_called(config: AlgorithmConfig) -> list[str]:
+    """Callbacks that evaluation alone has, of events that evaluation runners never fire."""
+    of_run = config.callback_spec()
+    spec = config.get_evaluation_config_object().callback_spec()
+    events = [name for name, event in EVENTS.items() if event.scope == "algorithm"]
+    functions = [
+        f"callbacks({event}=...)"
+        for event in events
+        if spec.functions.get(event) != of_run.functions.get(event)
+    ]
+    methods = [
+        f"{cls.__name__}.{event}"
+        for cls in spec.classes
+        if isinstance(cls, type) and cls not in of_run.classes
+        for event in events
+        if getattr(cls, event, None) is not getattr(RLlibCallback, event)
+    ]
+    return functions + methods
+
+
+def without_effect_in_evaluation(config: type[AlgorithmConfig]) -> dict[str, str]:
+    """The settings that change nothing where they stand in `evaluation_config`, with the reason."""
+    learns = {row.name for row in config.describe_settings() if row.section in _NOT_EVALUATED}
+    learns -= {*_BUT_EVALUATED, *config.module_settings}  # with another network it is refused
+    return {**dict.fromkeys(sorted(learns), _LEARNS), **_INSTEAD_OF}
 
 
 def _default_config(algorithm: type[HasConfig]) -> AlgorithmConfig:

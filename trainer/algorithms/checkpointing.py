@@ -49,6 +49,7 @@ from checkpoints.state_shapes import TEXT, anything, dict_of, fields, list_of, s
 from trainer.actors.handles import get_actor_states, set_actor_states, with_kept
 from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
+from trainer.config.settings import Merge
 from trainer.connectors import NormalizationStatistics
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
@@ -568,6 +569,7 @@ def restored_config(
     settings: Mapping[str, Any],
     *,
     allow_code: bool,
+    merged: Collection[str] = (),
 ) -> AlgorithmConfig:
     """The config to build with: the caller's, else the checkpoint's, changed by `settings`.
 
@@ -577,6 +579,7 @@ def restored_config(
         config: the caller's.
         settings: changes, by name.
         allow_code: unpickle settings that are code.
+        merged: the names of those that are merged into what was saved, also if it is code.
     """
     config_class: type[AlgorithmConfig] = algorithm.config_class
     if isinstance(config, AlgorithmConfig):
@@ -584,10 +587,14 @@ def restored_config(
     if config is not None:
         return config_class.from_dict(config).update_from_dict(settings)
     contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
+    if allow_code and contents.manifest.code is not None:
+        given = config_class.overrides(**settings)
+        merged = [name for name in given if getattr(config_class, name).merge is not Merge.REPLACE]
     restored = config_from_state(
         algorithm,
         contents.components["config"],
         settings,
+        merged=merged,
         find_code=lambda missing: _saved_code(path, missing, allow_code=allow_code),
         allow_code=allow_code,
     )
@@ -602,6 +609,7 @@ def config_from_state(
     state: Mapping[str, Any],
     settings: Mapping[str, Any],
     *,
+    merged: Collection[str] = (),
     find_code: Callable[[Collection[str]], Mapping[str, Any]] | None = None,
     allow_code: bool = False,
 ) -> AlgorithmConfig:
@@ -611,6 +619,7 @@ def config_from_state(
         algorithm: the class to be built.
         state: the component `config`.
         settings: changes, by name.
+        merged: the names of those that are merged into what was saved, also if it is code.
         find_code: gives the settings that are code and were not given, by their names.
         allow_code: import envs and strategies that the state names.
 
@@ -623,7 +632,8 @@ def config_from_state(
     with naming_component("config"):
         check_shape(state, CONFIG)
     given: dict[str, Any] = config_class.overrides(**settings)
-    code = {name: given[name] for name in state["code"] if name in given}
+    whole = given.keys() - set(merged)
+    code = {name: given[name] for name in state["code"] if name in whole}
     missing = sorted(set(state["code"]) - code.keys())
     if missing and find_code is not None:
         code = {**find_code(missing), **code}

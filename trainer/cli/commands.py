@@ -23,9 +23,10 @@ from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
-from checkpoints import read_code, read_manifest
+from checkpoints import read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
+from trainer.algorithms.checkpointing import class_of_checkpoint, restored_config
 from trainer.algorithms.time_split import PARTS
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
@@ -156,10 +157,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     checkpoint = checkpoint_at(arguments.path)
     settings = _evaluation_settings(arguments)
     if arguments.callbacks:
-        settings["callbacks_class"] = named_callbacks(arguments.callbacks)
-    elif arguments.allow_code:
-        settings |= _without_recorders(checkpoint)
-    with Algorithm.from_checkpoint(checkpoint, allow_code=arguments.allow_code, **settings) as algo:
+        _give_callbacks(settings, named_callbacks(arguments.callbacks))
+    with _player(checkpoint, settings, allow_code=arguments.allow_code) as algo:
         metrics = algo.evaluate()["env_runners"]
     tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
     for name in (
@@ -187,12 +186,11 @@ def play(arguments: argparse.Namespace) -> int:
         films: list[RLlibCallback] = []
         if arguments.video is not None:
             films = [_recorder(folder)]
-        settings["callbacks_class"] = [PlayedEpisodes(), *films]
-        with no_warnings_of(callback_chain.__name__):  # these callbacks are not those of the run
-            algo = Algorithm.from_checkpoint(
-                checkpoint, allow_code=arguments.allow_code, **settings
-            )
-        with algo:
+        _give_callbacks(settings, [PlayedEpisodes(), *films])
+        with (
+            no_warnings_of(callback_chain.__name__),  # these callbacks are not those of the run
+            _player(checkpoint, settings, allow_code=arguments.allow_code) as algo,
+        ):
             algo.evaluate()
         if arguments.video is not None:
             _move_films(Path(folder), Path(arguments.video).expanduser())
@@ -252,31 +250,48 @@ class PlayedEpisodes(RLlibCallback):
         )
 
 
+def _player(checkpoint: Path, settings: Mapping[str, Any], *, allow_code: bool) -> Algorithm:
+    """The algorithm of a checkpoint, in the env that it was evaluated in."""
+    algorithm = class_of_checkpoint(Algorithm, checkpoint)
+    config = restored_config(
+        checkpoint, algorithm, None, settings, allow_code=allow_code, merged=["evaluation_config"]
+    )
+    if "callbacks_class" not in settings:
+        _leave_recorders_out(config)
+    return Algorithm.from_checkpoint(checkpoint, config=config)
+
+
+def _give_callbacks(settings: dict[str, Any], classes: list[Any]) -> None:
+    """Lets these be the callbacks, also where evaluation had some of its own."""
+    settings["callbacks_class"] = settings["evaluation_config"]["callbacks_class"] = classes
+
+
 def _evaluation_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Of an algorithm that only plays, in this process."""
+    env = _env_given(arguments)
     return {
         "evaluation_duration": arguments.episodes,
         "evaluation_duration_unit": "episodes",
         "evaluation_seed": arguments.seed,
         # Merged into what was saved, and only this is the user's.
-        "evaluation_config": {"explore": arguments.explore},
+        "evaluation_config": {"explore": arguments.explore, **env},
+        "custom_evaluation_function": None,  # episodes are asked for
         "num_env_runners": 0,
         "num_envs_per_env_runner": 1,
-        **_env_given(arguments),
+        **env,
     }
 
 
-def _without_recorders(checkpoint: Path) -> dict[str, Any]:
-    """The saved callbacks without those that would write, and remove, recordings of the run."""
-    if read_manifest(checkpoint).code is None:
-        return {}
-    code: Mapping[str, Any] = read_code(checkpoint, allow_code=True)
-    classes = CallbackSpec(code.get("callbacks_class")).classes
-    kept = [entry for entry in classes if not _records(entry)]
-    if len(kept) == len(classes):
-        return {}
-    LineOutput().write("Nothing is recorded: an evaluation leaves the files of the run alone.")
-    return {"callbacks_class": kept}
+def _leave_recorders_out(config: AlgorithmConfig) -> None:
+    """Leaves out the callbacks that would write, and remove, recordings of the run."""
+    found = False
+    for settings in (config, config.evaluation_config or {}):
+        classes = CallbackSpec(settings.get("callbacks_class")).classes
+        kept = [entry for entry in classes if not _records(entry)]
+        if len(kept) < len(classes):
+            settings["callbacks_class"], found = kept, True
+    if found:
+        LineOutput().write("Nothing is recorded: an evaluation leaves the files of the run alone.")
 
 
 def _records(entry: Any) -> bool:
@@ -323,25 +338,38 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     Raises:
         ConfigError: lists everything that is wrong, unknown names and wrong values alike.
     """
-    config, settings = _described(arguments)
+    config, *tables = _described(arguments)
+    # One after the other: they may have two names of one setting.
+    errors = [error for settings in tables if (error := _taken(config, settings)) is not None]
+    told = "\n".join(map(str, errors))
+    further = [each for each in config.find_problems() if str(each) not in told]
     try:
-        config.update_from_dict(settings)
-    except ConfigError as error:
-        for name, value in settings.items():  # those that are known, to judge them together
-            with contextlib.suppress(ConfigError):
-                config.update_from_dict({name: value})
-        further = [each for each in config.find_problems() if str(each) not in str(error)]
-        try:
-            raise_problems(type(config).__name__, further)
-        except ConfigError as others:
-            raise ConfigError(f"{error}\n{others}") from error
-        raise
-    config.validate()
+        raise_problems(type(config).__name__, further)
+    except ConfigError as others:
+        errors.append(others)
+    if len(errors) > 1:
+        raise ConfigError("\n".join(map(str, errors))) from errors[0]
+    if errors:
+        raise errors[0]
     return config
 
 
-def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str, Any]]:
-    """The config to begin with and the settings to make, of `--config` and of the command line.
+def _taken(config: AlgorithmConfig, settings: dict[str, Any]) -> ConfigError | None:
+    """What is wrong with the names of settings; those that are known are taken, to be judged."""
+    try:
+        config.update_from_dict(settings)
+    except ConfigError as error:
+        for name, value in settings.items():
+            with contextlib.suppress(ConfigError):
+                config.update_from_dict({name: value})
+        return error
+    return None
+
+
+def _described(
+    arguments: argparse.Namespace,
+) -> tuple[AlgorithmConfig, dict[str, Any], dict[str, Any]]:
+    """The config to begin with, and the settings of `--config` and of the command line.
 
     What is on the command line wins; stop criteria there replace those of the file.
     """
@@ -369,7 +397,9 @@ def _described(arguments: argparse.Namespace) -> tuple[AlgorithmConfig, dict[str
             "There is no env to train in. Give one: --env CartPole-v1, or name it in the file of "
             "--config."
         )
-    return config, {**experiment.settings, **settings}
+    # A dict that is typed replaces that of the file.
+    of_file = {name: value for name, value in experiment.settings.items() if name not in settings}
+    return config, of_file, settings
 
 
 def _require_same_algorithm(given: AlgorithmConfig, arguments: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -25,7 +26,15 @@ from checkpoints.arguments import (
 )
 from trainer.config.config_values import ConfigValues
 from trainer.config.section_methods import section
-from trainer.config.settings import Merge, NotProvided, Setting, schedule, space
+from trainer.config.settings import (
+    Merge,
+    NotProvided,
+    Setting,
+    Translation,
+    assignment,
+    schedule,
+    space,
+)
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
@@ -359,6 +368,7 @@ class CallbacksSection(ConfigValues):
 
 # ---- evaluation section
 
+_LOGGER: Final = logging.getLogger(__name__)
 
 INSTEAD_IN_EVALUATION: Final = {
     "num_env_runners": "evaluation_num_env_runners",
@@ -383,6 +393,27 @@ def _given_settings(value: Any) -> Any:
 
 class EvaluationSection(ConfigValues):
     """`evaluation()`: when the weights are evaluated, on how much, by whom."""
+
+    def _translated(self, given: Mapping[Any, Any], section_name: str, where: str) -> Translation:
+        translation = super()._translated(given, section_name, where)
+        for config in given.values():
+            if isinstance(config, ConfigValues):
+                self._tell_left_out(config)
+        return translation
+
+    def _tell_left_out(self, config: ConfigValues) -> None:
+        """Logs what a config given as `evaluation_config` says and evaluation settings decide."""
+        given = config.given_settings()
+        for name, instead in INSTEAD_IN_EVALUATION.items():
+            # A copy of this config says it, too, and means nothing by it.
+            if name in given and given[name] != self.read_value(name):
+                _LOGGER.warning(
+                    "evaluation_config: %s of the %s has no effect; in evaluation this follows "
+                    "from `%s`. Set that with evaluation().",
+                    assignment(name, given[name]),
+                    type(config).__name__,
+                    instead,
+                )
 
     evaluation_interval = Setting[int | None](None, optional(integer(0)), unit="iterations")
     evaluation_duration = Setting[int | str](10, either(integer(1), one_of("auto")))

@@ -117,13 +117,15 @@ def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
 _OF_THE_MODULE: Final = ("model_config", "rl_module_spec")
 
 
-def evaluation_acts_with_the_module_that_learns(config: Sections) -> Iterator[Problem]:
+def evaluation_acts_with_the_module_that_learns(config: Any) -> Iterator[Problem]:
     """`evaluation_config` does not ask for another network: the weights are those of training."""
     overrides = config.evaluation_config or {}
-    for name in _OF_THE_MODULE:
+    for name in (*_OF_THE_MODULE, "policies", *config.module_settings):
         if name not in overrides:
             continue
         given, trained = overrides[name], config.read_value(name)
+        if name == "policies":  # what is said of each may differ: how it acts
+            given, trained = set(given), set(trained)
         if isinstance(given, dict) and isinstance(trained, dict):  # merged key by key
             given, trained = {**trained, **given}, {**trained}
         if given != trained:

@@ -278,7 +278,8 @@ class Evaluator:
             metrics: what it returned; it stands above what was noted of the episodes that the
                 function let the runners play.
         """
-        num_episodes, records = self.group.calls.num_recorded, self.group.take_records()
+        records = self.group.take_records()  # first: it fetches what the local runner has played
+        num_episodes = self.group.calls.num_recorded
         self.num_evaluations += 1
         played = self._take_logged()
         if records:  # what the function took for itself it reports as it likes

@@ -224,8 +224,9 @@ class StatisticTable:
         self._put(path, statistic)
         if in_results and is_always_written(text_of(path)):
             _LOG.warning(
-                "The metric %r has the name of a standard key, whose value stays in results, so "
-                "what is logged under it does not appear. Log it under a name of your own.",
+                "The metric %r has the name of a standard key, or of a group of such, whose value "
+                "stays in results, so what is logged under it does not appear. Log it under a name "
+                "of your own.",
                 statistic.name,
             )
         return statistic

@@ -488,10 +488,14 @@ _PATHS_KEPT: Final = 4096
 # Results have the same paths again and again, and each look-up compares all keys: 0.1 ms.
 @functools.lru_cache(_PATHS_KEPT)
 def is_always_written(path: str) -> bool:
-    """Whether every result of `train()` has a standard value at exactly that slash path."""
+    """Whether every result of `train()` has standard values at a slash path.
+
+    One at exactly that path, or a group of them.
+    """
     depth = path.count("/")
     return any(
-        key.matches(path) and key.pattern.count("/") == depth
+        (key.matches(path) and key.pattern.count("/") == depth)
+        or key.pattern.startswith(f"{path}/")
         for key in STANDARD_KEYS
         if "train" in key.always_in and not key.pattern.startswith("evaluation/")
     )

@@ -1,4 +1,4 @@
-"""Which Ray cluster is used: the one that this process is connected to, or a local one of ours.
+"""Which Ray cluster is used, and what is reserved there: the connected one, or a local one of ours.
 
     connected already (`ray.init()`)    that one
     RAY_ADDRESS is set                  the one at that address
@@ -15,16 +15,21 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from callbacks.optional_import import optional_module
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import EngineError
 
+PlaceT = TypeVar("PlaceT")
+
 _OLDEST: Final = (2, 49)
 _REACHED_WITHIN_S: Final = 5.0
+_RESERVED_ALREADY: Final = "CREATED"
+_NAMED: Final = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # arguments of Ray's
 
 
 class _Own:
@@ -34,7 +39,7 @@ class _Own:
     """
 
     lock = threading.RLock()
-    users: Final[set[int]] = set()
+    users: Final[set[object]] = set()
     connection = ""
 
 
@@ -67,7 +72,7 @@ def connection() -> str:
     return f"{context.get_node_id()} {context.get_job_id()}"
 
 
-def connect(user: int, *, init_arguments: Mapping[str, Any]) -> None:
+def connect(user: object, *, init_arguments: Mapping[str, Any]) -> None:
     """Connects this process to a cluster, if it is not yet.
 
     Args:
@@ -105,7 +110,7 @@ def connect(user: int, *, init_arguments: Mapping[str, Any]) -> None:
         _Own.connection = connection()
 
 
-def release(user: int) -> None:
+def release(user: object) -> None:
     """Shuts the local cluster down if this was its last user; others are left alone."""
     with _Own.lock:
         if user not in _Own.users:
@@ -119,6 +124,85 @@ def release(user: int) -> None:
 def is_own() -> bool:
     """Whether the cluster was started for engines of this process."""
     return bool(_Own.users) and connection() == _Own.connection
+
+
+# ---- what is reserved in it
+
+
+class Reservation(Generic[PlaceT]):
+    """What is reserved in the cluster for the places of one pool: a placement group of Ray's.
+
+    What was reserved on a machine that is lost, Ray reserves on another as soon as there is room.
+
+    Attributes:
+        give_back: gives everything back.
+    """
+
+    def __init__(
+        self, ray: Any, places: Sequence[PlaceT], *, needs: Mapping[str, float], strategy: str
+    ) -> None:
+        """Asks for the resources; returns at once."""
+        self._ray = ray
+        self._places = weakref.WeakKeyDictionary({place: n for n, place in enumerate(places)})
+        wanted = {name: amount for name, amount in needs.items() if amount}
+        named = {_NAMED[name]: amount for name, amount in wanted.items() if name in _NAMED}
+        others = {name: amount for name, amount in wanted.items() if name not in _NAMED}
+        self._needs = {"num_cpus": 0.0, **named, "resources": others}
+        bundles = [wanted for _ in places]
+        self._group = ray.util.placement_group(bundles, strategy=strategy) if wanted else None
+        self.give_back = when_collected(self, _remove, ray, self._group, connection())
+
+    def is_for(self, place: PlaceT) -> bool:
+        """Whether it is for this place."""
+        return place in self._places
+
+    def places(self) -> list[PlaceT]:
+        """Those that it is for and that are still there."""
+        return list(self._places)
+
+    def for_actor(self, place: PlaceT) -> dict[str, Any]:
+        """The options with which the actor of a place uses what is reserved for it."""
+        if self._group is None:
+            return dict(self._needs)
+        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+            self._group, placement_group_bundle_index=self._places[place]
+        )
+        return {**self._needs, "scheduling_strategy": strategy}
+
+    def is_there_for(self, place: PlaceT) -> bool:
+        """Whether there was room for the place."""
+        if self._group is None:
+            return True
+        table = self._ray.util.placement_group_table(self._group)
+        if table.get("state") == _RESERVED_ALREADY:
+            return True
+        return bool(table.get("bundles_to_node_id", {}).get(self._places[place]))
+
+
+def _remove(ray: Any, group: Any, made_in: str) -> None:
+    if group is not None and connection() == made_in:
+        ray.util.remove_placement_group(group)
+
+
+def when_collected(
+    owner: object, work: Callable[..., None], *arguments: object
+) -> weakref.finalize[..., object]:
+    """Lets something be done when `owner` is collected, or when what is returned is called.
+
+    Garbage is collected in any thread, also in that of Ray's which brings answers. What waits there
+    for Ray waits for ever, so it gets a thread of its own.
+    """
+    return weakref.finalize(owner, _in_no_thread_of_ray, work, *arguments)
+
+
+def _in_no_thread_of_ray(work: Callable[..., None], *arguments: object) -> None:
+    if threading.get_ident() == threading.main_thread().ident:
+        work(*arguments)
+    else:
+        threading.Thread(target=work, args=arguments, name="gives back to Ray", daemon=True).start()
+
+
+# ---- connecting
 
 
 def _refuse_client(ray: ModuleType) -> None:

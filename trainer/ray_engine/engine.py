@@ -83,8 +83,6 @@ _LAST_BITS: Final = (
     "Numeric libraries choose other kernels there, so a runner that is placed or replaced on "
     "another kind may act differently in the last bits, and episodes part."
 )
-_RESERVED_ALREADY: Final = "CREATED"
-_NAMED: Final = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}  # arguments of Ray's
 
 Ending = Literal["ended", "gone", "stuck"]
 """What came of asking an actor to end a worker: it did; the actor is gone, and the process ids that
@@ -491,56 +489,6 @@ class _InStore(Published):
     reference: Any = None
 
 
-class Reservation:
-    """What is reserved in the cluster for the places of one pool: a placement group of Ray's.
-
-    What was reserved on a machine that is lost, Ray reserves on another as soon as there is room.
-
-    Attributes:
-        give_back: gives everything back.
-    """
-
-    def __init__(
-        self, ray: Any, places: Sequence[RayPlace], *, needs: Mapping[str, float], strategy: str
-    ) -> None:
-        """Asks for the resources; returns at once."""
-        self._ray = ray
-        self._places = weakref.WeakKeyDictionary({place: n for n, place in enumerate(places)})
-        wanted = {name: amount for name, amount in needs.items() if amount}
-        named = {_NAMED[name]: amount for name, amount in wanted.items() if name in _NAMED}
-        others = {name: amount for name, amount in wanted.items() if name not in _NAMED}
-        self._needs = {"num_cpus": 0.0, **named, "resources": others}
-        bundles = [wanted for _ in places]
-        self._group = ray.util.placement_group(bundles, strategy=strategy) if wanted else None
-        self.give_back = weakref.finalize(self, _remove, ray, self._group, cluster.connection())
-
-    def is_for(self, place: RayPlace) -> bool:
-        """Whether it is for this place."""
-        return place in self._places
-
-    def places(self) -> list[RayPlace]:
-        """Those that it is for and that are still there."""
-        return list(self._places)
-
-    def for_actor(self, place: RayPlace) -> dict[str, Any]:
-        """The options with which the actor of a place uses what is reserved for it."""
-        if self._group is None:
-            return dict(self._needs)
-        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
-            self._group, placement_group_bundle_index=self._places[place]
-        )
-        return {**self._needs, "scheduling_strategy": strategy}
-
-    def is_there_for(self, place: RayPlace) -> bool:
-        """Whether there was room for the place."""
-        if self._group is None:
-            return True
-        table = self._ray.util.placement_group_table(self._group)
-        if table.get("state") == _RESERVED_ALREADY:
-            return True
-        return bool(table.get("bundles_to_node_id", {}).get(self._places[place]))
-
-
 class RayEngine:
     """Keeps each worker with a Ray actor, on whichever machine has room; see `Engine`.
 
@@ -593,11 +541,12 @@ class RayEngine:
         self._num_calls = 0
         self._preloaded: tuple[str, ...] = ()
         self._places: weakref.WeakSet[RayPlace] = weakref.WeakSet()
-        self._reservations: list[Reservation] = []
+        self._reservations: list[cluster.Reservation[RayPlace]] = []
         self._published: weakref.WeakValueDictionary[int, _InStore] = weakref.WeakValueDictionary()
         self._machines: dict[str, MachineFacts] = {}
         self._has_told_kinds = False
-        self._release = weakref.finalize(self, cluster.release, id(self))
+        self._user = object()
+        cluster.when_collected(self, cluster.release, self._user)
 
     # ---- what every engine gives
 
@@ -653,7 +602,7 @@ class RayEngine:
         """Shuts a cluster down that was started for this engine, if no worker uses it."""
         self.give_back()
         if not any(place.is_running for place in self._places):
-            cluster.release(id(self))
+            cluster.release(self._user)
 
     # ---- what its places need
 
@@ -668,15 +617,30 @@ class RayEngine:
         return self._num_calls
 
     def _connect(self) -> None:
-        cluster.connect(id(self), init_arguments=self._init_arguments)
+        cluster.connect(self._user, init_arguments=self._init_arguments)
         self.notice_disconnection()
-        others = sorted(self._needs.keys() - {"CPU"})
-        if others and cluster.is_own():
+        wanted = self._reserves()
+        if not wanted or not cluster.is_own():
+            return
+        total = self._ray.cluster_resources()
+        lacking = [name for name, amount in wanted.items() if total.get(name, 0.0) < amount]
+        if lacking:
+            there = ", ".join(f"{total.get(name, 0):g} {name}" for name in lacking)
             raise EngineError(
-                f"Workers are to reserve {_shown(self._needs)}, and the local Ray cluster that is "
-                f"started for them has no {' or '.join(others)}. Connect to a cluster that has, "
-                'with ray.init(address="auto"), or leave custom_resources_per_env_runner out.'
+                f"Each worker is to reserve {_shown(wanted)}, and the local Ray cluster that is "
+                f"started for them has {there}. Connect to a cluster that has more, with "
+                'ray.init(address="auto"), give it with RayEngine(init_arguments={"resources": …}),'
+                " or leave custom_resources_per_env_runner out."
             )
+
+    def _reserves(self) -> dict[str, float]:
+        """What each worker reserves: no CPU on a cluster of our own, where nobody else is."""
+        is_own = cluster.is_own()
+        return {
+            name: amount
+            for name, amount in self._needs.items()
+            if amount and not (is_own and name == "CPU")
+        }
 
     def notice_disconnection(self) -> None:
         """Notes what is gone if this process has left the cluster that it was connected to.
@@ -729,11 +693,8 @@ class RayEngine:
             str(Path.cwd()),
             self._preloaded,
         )
-        reserved: dict[str, Any] = {"num_cpus": 0.0}
-        if not cluster.is_own():  # alone on one of our own there is nothing to be reserved
-            reserved = self._reservation_of(place).for_actor(place)
         as_actor = self._ray.remote(
-            **reserved,
+            **self._reservation_of(place).for_actor(place),
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=MOST_KEPT,
@@ -741,7 +702,7 @@ class RayEngine:
         )
         return Host(as_actor(PlaceHost).remote(settings), made_for=place.number)
 
-    def _reservation_of(self, place: RayPlace) -> Reservation:
+    def _reservation_of(self, place: RayPlace) -> cluster.Reservation[RayPlace]:
         """What is reserved for a place: together with all that have nothing reserved yet."""
         found = [one for one in self._reservations if one.is_for(place)]
         if found:
@@ -749,7 +710,9 @@ class RayEngine:
         others = [each for one in self._reservations for each in one.places()]
         waiting = [each for each in self._places if each not in others]
         waiting.sort(key=lambda each: each.number)
-        reservation = Reservation(self._ray, waiting, needs=self._needs, strategy=self._strategy)
+        reservation = cluster.Reservation(
+            self._ray, waiting, needs=self._reserves(), strategy=self._strategy
+        )
         self._reservations.append(reservation)
         return reservation
 
@@ -846,7 +809,7 @@ class RayEngine:
 
     def why_not_placed(self, place: RayPlace, waited_s: float) -> str:
         """What keeps an actor from being placed; "" while it may still be, or is."""
-        if waited_s < self.placement_timeout_s or cluster.is_own():
+        if waited_s < self.placement_timeout_s:
             return ""
         reservation = self._reservation_of(place)
         if reservation.is_there_for(place):
@@ -855,22 +818,17 @@ class RayEngine:
         strategy = f"placement_strategy={self._strategy!r}"
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
-        names = [key for key, amount in self._needs.items() if amount]
+        wanted = self._reserves()
         told = ", ".join(
-            f"{total.get(key, 0):g} {key} of which {free.get(key, 0):g} free" for key in names
+            f"{total.get(key, 0):g} {key} of which {free.get(key, 0):g} free" for key in wanted
         )
         machines = "1 machine" if len(nodes) == 1 else f"{len(nodes)} machines"
         return (
-            f"it found no room within {waited_s:.0f} s: it needs {_shown(self._needs)} on one "
+            f"it found no room within {waited_s:.0f} s: it needs {_shown(wanted)} on one "
             f"machine{f', at once with {others} more of its kind ({strategy})' if others else ''}, "
             f"and the Ray cluster has {machines} with {told or 'no such thing'}. Add a machine, "
             "free others' resources, or ask for fewer runners or another placement_strategy"
         )
-
-
-def _remove(ray: Any, group: Any, connection: str) -> None:
-    if group is not None and cluster.connection() == connection:
-        ray.util.remove_placement_group(group)
 
 
 def _shown(needs: Mapping[str, float]) -> str:

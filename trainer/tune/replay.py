@@ -163,10 +163,10 @@ class Recorded:
         if self._session is None or (is_cut and not (recorded and not recorded[-1].num_more)):
             for old, new in zip(recorded, marked, strict=False):
                 if not _same_entry(old, new):
-                    self._differs(f"{new} was decided, recorded is {old}")
+                    self._differs(_told([new], [old]))
             return [*recorded, *marked[len(recorded) :]]
         if len(recorded) != len(marked) or not all(map(_same_entry, recorded, marked)):
-            self._differs(f"{marked} was decided, recorded is {recorded}")
+            self._differs(_told(marked, recorded))
         return recorded
 
     def criterion_reason(self, number: int) -> str | None:
@@ -198,6 +198,19 @@ class Recorded:
             "searcher, scheduler and stop criteria of today have it. Restore with the code that "
             "the experiment was begun with."
         )
+
+
+def _told(today: Sequence[DecideEntry], recorded: Sequence[DecideEntry]) -> str:
+    """How decisions of today differ from those of the journal, and what may be the cause."""
+    now, before = (
+        "; ".join(f"{each.action} {each.trial:05d} ({each.reason})" for each in decisions)
+        or "nothing"
+        for decisions in (today, recorded)
+    )
+    is_by_criterion = any(each.by == "criterion" for each in (*today, *recorded))
+    # A function has no arguments that tell it from another one.
+    hint = ". A function given as `stop` counts as another one if it has another name"
+    return f"{now} was decided, recorded is {before}{hint if is_by_criterion else ''}"
 
 
 def _same_entry(first: Entry, second: Entry) -> bool:
