@@ -70,14 +70,19 @@ def test_networks_in_torch_learn(run: Run) -> None:
     assert numbers_in(lines[1])[1] == 8
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_two_agents_learn_with_networks_of_two_kinds(run: Run, frozen: bool) -> None:
+def test_two_agents_learn_with_networks_of_two_kinds(run: Run) -> None:
     pytest.importorskip("torch")
-    names, returns = run("torch_two_agents.py", "--iterations", "4", *["--frozen"] * frozen)
-    assert names == ("learnt: in_torch" if frozen else "learnt: in_numpy, in_torch")
-    in_numpy, in_torch = numbers_in(returns)
-    assert in_torch > 7.0  # 3 by chance
-    assert (in_numpy > 7.0) is not frozen
+    names, returns = run("torch_two_agents.py", "--iterations", "4")
+    assert names == "learnt: in_numpy, in_torch"
+    assert min(numbers_in(returns)) > 7.0  # 3 by chance
+    names, _ = run("torch_two_agents.py", "--iterations", "1", "--frozen")
+    assert names == "learnt: in_torch"
+
+
+def test_modules_of_users_are_checked_and_learn_with_ppo_and_dqn(run: Run) -> None:
+    returns = dict(line.split(": return ") for line in run("custom_module.py"))
+    assert float(returns["PPO, convolution"]) > 0.5  # -0.3 without learning
+    assert float(returns["DQN, recurrence"]) > 0.9  # 0.5 without memory
 
 
 def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:
