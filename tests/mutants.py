@@ -119,7 +119,7 @@ SHOWN: Final = {
     "trainer/exploration/strategies.py": Shown(
         "contract/test_strategies unit/test_exploration_parameter_noise "
         "unit/test_exploration_continuous unit/test_exploration_discrete contract/test_components",
-        ("ParameterNoise", "random at first", "DQN, ParameterNoise"),
+        ("ParameterNoise", "PG, whole episodes", "DQN, ParameterNoise"),
     ),
     "trainer/exploration/intrinsic_rewards.py": Shown(
         "contract/test_strategies unit/test_exploration_intrinsic_rewards contract/test_components",

@@ -66,7 +66,13 @@ MORE: Final[Mapping[str, Run]] = {
         Cell("PPO", "CartPole", 0),
         {"sample_ahead": True, "batch_mode": "complete_episodes", "model": MODELS["gru"]},
     ),
-    "PG, whole episodes": Run(Cell("PG", "CartPole", 0), {"batch_mode": "complete_episodes"}),
+    "PG, whole episodes": Run(
+        Cell("PG", "CartPole", 0),
+        {
+            "batch_mode": "complete_episodes",
+            "exploration_config": {"type": "StochasticSampling", "random_timesteps": 100},
+        },
+    ),
     "DQN, distributions": Run(
         Cell("DQN", "own np_random", 0),
         {"num_atoms": 5, "v_min": -9.0, "v_max": 0.0, "tau": 0.1, "double_q": False},
@@ -85,7 +91,6 @@ MORE: Final[Mapping[str, Run]] = {
         Cell("SAC", "CartPole", 0),
         {"twin_q": False, "n_step": 1, "grad_clip": 0.5, "target_network_update_freq": 30},
     ),
-    "random at first": _exploring("PG", "CartPole", "StochasticSampling", random_timesteps=100),
     "EpsilonGreedy": Run(
         Cell("PPO", "CartPole", 0),
         {
@@ -114,9 +119,6 @@ MORE: Final[Mapping[str, Run]] = {
             "model": MODELS["gru"],
             "exploration_config": {"type": "GaussianNoise", "random_timesteps": 60},
         },
-    ),
-    "ParameterNoise, Box": _exploring(
-        "PPO", "Pendulum", "ParameterNoise", random_timesteps=60, initial_stddev=0.02
     ),
     "DQN, ParameterNoise": _exploring("DQN", "CartPole", "ParameterNoise", random_timesteps=60),
     "DQN, Curiosity": _exploring(
