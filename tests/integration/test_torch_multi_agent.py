@@ -13,7 +13,6 @@ from trainer import (
     Algorithm,
     DQNConfig,
     MultiRLModuleSpec,
-    PGConfig,
     PPOConfig,
     RLModuleSpec,
     SACConfig,
@@ -82,7 +81,7 @@ def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_netwo
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("make", [ppo, PGConfig, DQNConfig])
+@pytest.mark.parametrize("make", [ppo, DQNConfig])
 def test_a_restored_run_goes_on_with_the_same_bytes(make: Any, tmp_path: Path) -> None:
     def config() -> Any:
         made = two(make())
