@@ -40,8 +40,8 @@ class Counting(RLlibCallback):
         metrics_logger.log_value("late", self.num_results, reduce="max")
 
 
-def config(*callbacks: Any, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
-    made = small_ppo(num_env_runners, env="CartPole-v1", num_slots=2, batch=80, seed=3)
+def config(*callbacks: Any, **settings: Any) -> PPOConfig:
+    made = small_ppo(env="CartPole-v1", num_slots=2, batch=80, seed=3)
     return made.callbacks(list(callbacks)).update_from_dict(settings)
 
 
