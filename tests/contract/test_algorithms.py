@@ -125,6 +125,7 @@ MORE: Final[Mapping[str, Run]] = {
         "DQN", "CartPole", "Curiosity", sub_exploration={"type": "EpsilonGreedy"}, **_TINY
     ),
 }
+EXPLORING: Final = ("EpsilonGreedy", "SoftQ", "OrnsteinUhlenbeckNoise", "GaussianNoise")
 SEVERAL_AGENTS: Final = "PPO, several agents"
 RUNS: Final = (*FEATURES, *MORE, *MADE)
 COUNTED: Final = ("envs_made", "of_runner", "lately", "steps", "chunks")
@@ -305,7 +306,7 @@ def go_on_elsewhere() -> None:
 
 
 def test_a_new_process_goes_on_with_the_same_bytes() -> None:
-    courses = {name: undisturbed(name) for name in RUNS}
+    courses = {name: undisturbed(name) for name in (*FEATURES, *EXPLORING, *MADE)}
     paths = json.dumps({name: str(course.path) for name, course in courses.items()})
     program = f"from {__name__} import go_on_elsewhere; go_on_elsewhere()"
     done = subprocess.run(
