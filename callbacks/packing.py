@@ -320,11 +320,7 @@ def pack(spec: CallbackSpec) -> bytes:
 
 
 def unpack(data: bytes) -> CallbackSpec:
-    """The spec that `pack` packed.
-
-    Raises:
-        PackingError: The bytes cannot be read here, for example because a module is missing.
-    """
+    """The spec that `pack` packed; a PackingError if, for example, a module is missing here."""
     spec = unpack_object(data, name="callbacks")
     if not isinstance(spec, CallbackSpec):
         raise PackingError(
@@ -358,11 +354,7 @@ def pack_object(
 
 
 def unpack_object(data: bytes, *, name: str) -> Any:
-    """The object that `pack_object` packed.
-
-    Raises:
-        PackingError: The bytes cannot be read here, for example because a module is missing.
-    """
+    """The object that `pack_object` packed; a PackingError as of `unpack`."""
     try:
         return cloudpickle.loads(data)
     except Exception as error:

@@ -57,11 +57,7 @@ class SignatureProblem(Exception):  # noqa: N818  it only carries text to a Call
 
 
 def demand_of(callback: Callable[..., object], event: str) -> Demand:
-    """What `callback` takes of `event`.
-
-    Raises:
-        SignatureProblem: It needs something that the event does not have.
-    """
+    """What `callback` takes of `event`; a SignatureProblem if the event does not have that."""
     entry = EVENTS[event]
     _check_that_a_call_runs_it(callback)
     parameters = _parameters(callback, event)

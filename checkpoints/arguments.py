@@ -398,11 +398,7 @@ class _Parameter:
         self._name, self._check = name, check
 
     def accepted(self, function: Callable[..., Any], args: tuple[Any, ...], value: Any) -> Any:
-        """The value, a scalar of NumPy as Python's own.
-
-        Raises:
-            ArgumentError: the check does not accept it.
-        """
+        """The value, a scalar of NumPy as Python's own; an ArgumentError if it is not accepted."""
         check = self._check
         if not check.accepts(value):
             raise argument_error(_called(function, args), self._name, value, check.expected)

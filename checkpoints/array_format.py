@@ -220,11 +220,7 @@ class FreeItems:
         self._num_left = MAX_FREE_ITEMS
 
     def take(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """Count those of one array.
-
-        Raises:
-            UnsupportedDtypeError: if all arrays together have too many.
-        """
+        """Count those of one array; an UnsupportedDtypeError if all together have too many."""
         self._num_left -= num_free_items(dtype, shape)
         if self._num_left < 0:
             raise UnsupportedDtypeError(
@@ -266,11 +262,7 @@ def new_array(
     order: str = "C",
     buffer: mmap.mmap | None = None,
 ) -> Array:
-    """Return an array of any content, or one that shows a buffer.
-
-    Raises:
-        ValueError: if NumPy cannot make an array of this shape.
-    """
+    """Return an array of any content, or one that shows a buffer; see `build_array`."""
     # np.ndarray rather than np.empty: the latter widens text of zero characters to one.
     array: Array = np.ndarray(shape, dtype, buffer, order="F" if order == "F" else "C")
     return array

@@ -835,11 +835,7 @@ class ArrayFiles:
 
 
 def check_digest(path: Path, entry: FileEntry, digest: str) -> None:
-    """Raise unless this is the SHA-256 of what was written.
-
-    Raises:
-        CheckpointCorruptError: if it is another one.
-    """
+    """Raise a CheckpointCorruptError unless this is the SHA-256 of what was written."""
     if digest != entry.sha256:
         raise refused(
             path,

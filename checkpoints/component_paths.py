@@ -33,11 +33,7 @@ def as_names(components: ComponentNames | None) -> frozenset[str] | None:
 
 
 def check_name(name: Any) -> str:
-    """Return the name if it can name a component.
-
-    Raises:
-        StateError: if it is no slash path of non-empty steps.
-    """
+    """Return the name; a StateError unless it is a slash path of steps that are not empty."""
     if not isinstance(name, str) or not name:
         raise StateError(
             f"a component is called {name!r}: names are non-empty texts such as "

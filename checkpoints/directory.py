@@ -73,6 +73,7 @@ from checkpoints.listing import (
 )
 from checkpoints.manifest import CODE_FILE, FORMAT_VERSION, MANIFEST_FILE, names_our_format
 from checkpoints.reader import verify
+from checkpoints.trees import at_path
 
 # ---- directory
 
@@ -463,7 +464,5 @@ def _verified_removals(
 
 def _number(metadata: Mapping[str, Any], metric: str) -> float | int | None:
     """Return the metric of one checkpoint; None if it has none, or null for NaN."""
-    value: Any = metadata
-    for step in [metric] if metric in metadata else metric.split("/"):
-        value = value.get(step) if isinstance(value, Mapping) else None
+    value = metadata[metric] if metric in metadata else at_path(metadata, metric)
     return value if type(value) in (int, float) else None

@@ -278,11 +278,7 @@ class StreamedHash:
     """  # noqa: D205, D415 - the first lines announce the list
 
     def __init__(self, *, max_waiting: int | None) -> None:
-        """Nothing is added yet.
-
-        Args:
-            max_waiting: `FEW` or `ANY` pieces.
-        """
+        """Nothing is added yet; at most `max_waiting` pieces wait, `FEW` or `ANY`."""
         self._digest = hashlib.sha256()
         # No `Queue` with a limit: an interrupt may leave its lock taken, see `interrupts`.
         self._pieces: queue.SimpleQueue[bytes | memoryview | None] = queue.SimpleQueue()

@@ -100,6 +100,10 @@ class signals_deferred:  # noqa: N801 - reads as a verb: `with signals_deferred(
 
 # ---- waits
 
+_SLICE_S: Final = 0.25
+"""Waits are made of such pieces: Python calls the handler of a signal that comes right before the
+system begins to wait only when that is over, so Ctrl-C could have to wait for a worker."""
+
 
 class ArrivalFlag:
     """How one thread tells another that something has come.
@@ -125,5 +129,9 @@ class ArrivalFlag:
 
     def wait(self, timeout_s: float) -> None:
         """Waits until something is told, or so many seconds; one wait takes what was told."""
-        is_endless = timeout_s >= threading.TIMEOUT_MAX
-        self._nothing_told.acquire(timeout=-1 if is_endless else max(0.0, timeout_s))
+        until = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while not self._nothing_told.acquire(timeout=min(max(0.0, left_s), _SLICE_S)):
+            left_s = until - time.monotonic()
+            if left_s <= 0.0:
+                return

@@ -150,11 +150,7 @@ class ComponentMigrations:
             )
 
     def migrated(self, component: str, state: Any, *, version: int) -> Any:
-        """Return the state of a component as the newest version would have written it.
-
-        Raises:
-            CheckpointVersionError: if a migration fails.
-        """
+        """Return the state of a component as the newest version writes it; see `migrated`."""
         steps = self.steps.get(component, ())
         return migrated(state, steps, version=version, source=f"The component {component!r}")
 
@@ -271,11 +267,7 @@ def new_manifest(
     code: FileEntry | None,
     created_at: dt.datetime,
 ) -> Manifest:
-    """Return the manifest for files that have just been written.
-
-    Raises:
-        StateError: if `metadata` is not plain JSON data.
-    """
+    """Return the manifest for files that have just been written; see `plain_metadata`."""
     return Manifest(
         created_at=created_at.astimezone(dt.timezone.utc).isoformat(timespec="microseconds"),
         versions=dict(versions),

@@ -158,12 +158,7 @@ def fields(
 
 
 def array(*, dtype: Any = None, shape: tuple[int | None, ...] | None = None) -> ShapeCheck:
-    """Return a check for arrays.
-
-    Args:
-        dtype: None for any.
-        shape: None for any; None in it for any length.
-    """
+    """Return a check for arrays; None is any dtype or shape, and any length in a shape."""
     wanted = None if dtype is None else np.dtype(dtype)
 
     def check(value: Any, place: str) -> Iterator[str]:

@@ -79,6 +79,15 @@ def named_leaves(tree: Mapping[Any, Any], *, keep_empty: bool = False) -> Iterat
     return (("/".join(map(str, path)), leaf) for path, leaf in leaves(tree, keep_empty=keep_empty))
 
 
+def at_path(tree: Any, path: str, default: Any = None) -> Any:
+    """Return what a path such as "a/b" leads to in nested dicts; `default` if it leads nowhere."""
+    for part in path.split("/"):
+        if not isinstance(tree, Mapping) or part not in tree:
+            return default
+        tree = tree[part]
+    return tree
+
+
 def same(left: Any, right: Any) -> bool:
     """Return whether two values are the same; never raises.
 

@@ -21,8 +21,8 @@ def alarm(action: Callable[[], None], *, after_s: float, every_s: float = 0.0) -
             action()
 
     before = signal.signal(signal.SIGALRM, act)
-    signal.setitimer(signal.ITIMER_REAL, after_s, every_s)
     try:
+        signal.setitimer(signal.ITIMER_REAL, after_s, every_s)
         yield
     finally:
         is_armed = False

@@ -218,7 +218,7 @@ SUBJECTS: Final[dict[str, Callable[[], Any]]] = {
     "learner": _part(_ppo, lambda algo: algo.learner),
     "module": _part(_ppo, lambda algo: algo.get_module()),
     "vector env": _part(_ppo, lambda algo: algo.env_runner.env),
-    "strategy": _part(_ppo, lambda algo: algo.sample_exploration.strategy),
+    "strategy": _part(_ppo, lambda algo: algo.explorations.only.strategy),
     "chain": _part(_ppo, lambda algo: algo.callbacks),
     "episode": _episode,
     "done episode": lambda: _episode().to_numpy(),

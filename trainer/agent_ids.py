@@ -28,11 +28,7 @@ def canonical_order(ids: Iterable[AgentId]) -> list[AgentId]:
     try:
         return sorted(given)  # nearly always of one kind: without a key it takes half the time
     except TypeError:  # ints and texts
-        return sorted(given, key=_rank)
-
-
-def _rank(agent_id: AgentId) -> tuple[bool, Any]:
-    return isinstance(agent_id, str), agent_id
+        return sorted(given, key=lambda id_: (isinstance(id_, str), id_))
 
 
 def plain_id(agent_id: Any) -> Any:

@@ -87,11 +87,7 @@ def as_ray_trainable(algorithm: type[Algorithm]) -> Any:
 
 
 def _config_of(algorithm: type[Algorithm], given: Mapping[str, Any]) -> AlgorithmConfig:
-    """The settings of a trial.
-
-    Raises:
-        ConfigError: they are wrong; lists everything.
-    """
+    """The settings of a trial; a ConfigError that lists everything that is wrong."""
     config = algorithm.get_default_config().copy(copy_frozen=False)
     config.update_from_dict(dict(given))
     config.validate()

@@ -17,7 +17,7 @@ from callbacks.errors import CallbackConfigError
 from checkpoints import CheckpointError
 from checkpoints.listing import resolve_path
 from checkpoints.nearest_names import nearest_names
-from checkpoints.trees import named_leaves
+from checkpoints.trees import at_path, named_leaves
 
 # ---- task names
 #
@@ -52,14 +52,7 @@ def value_at(result: Mapping[str, Any], path: str) -> Any:
 
     A result of `train()` also knows old keys.
     """
-    if path in result:
-        return result[path]
-    tree: Any = result
-    for part in path.split("/"):
-        if not isinstance(tree, Mapping) or part not in tree:
-            return None
-        tree = tree[part]
-    return tree
+    return result[path] if path in result else at_path(result, path)
 
 
 def number_at(result: Mapping[str, Any], path: str) -> float | None:
@@ -224,11 +217,7 @@ class WatchedMetric:
 
 
 def raise_if_any(user: str, problems: Collection[str]) -> None:
-    """Raises all problems of one callback at once.
-
-    Raises:
-        CallbackConfigError: there is one.
-    """
+    """Raises all problems of one callback at once, as a CallbackConfigError."""
     if problems:
         raise CallbackConfigError([f"{user}: {problem}" for problem in problems])
 

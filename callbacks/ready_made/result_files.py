@@ -302,11 +302,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def iteration_of(row: Mapping[str, Any]) -> int:
-    """The iteration that a row belongs to.
-
-    Raises:
-        ValueError: the row does not say.
-    """
+    """The iteration that a row belongs to; a ValueError if the row does not say."""
     iteration = row.get("training_iteration")
     if isinstance(iteration, bool) or not isinstance(iteration, int | np.integer):
         raise ValueError(

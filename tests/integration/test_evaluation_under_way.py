@@ -164,7 +164,7 @@ def test_one_of_earlier_weights_begins_again_after_a_restore(
 
 
 def _counted(algo: Any) -> list[int]:
-    states = algo.eval_env_runner_group.get_callback_states()
+    states = algo.eval_env_runner_group.slot_states.get_callback_states()
     return [state["objects"][0]["state"]["num_episodes"] for _, state in sorted(states.items())]
 
 

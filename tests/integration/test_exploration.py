@@ -70,13 +70,13 @@ def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type() -> N
     made = DQNConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     made.training(epsilon=[[0, 1.0], [200, 0.1]], model_config={"fcnet_hiddens": [8]})
     with made.build_algo() as algo:
-        strategy: Any = algo.sample_exploration.strategy
+        strategy: Any = algo.explorations.only.strategy
         assert [strategy.epsilon(t) for t in (0, 100, 200, 900)] == pytest.approx(
             [1.0, 0.55, 0.1, 0.1]
         )
     made.exploration(exploration_config={"type": "EpsilonGreedy", "initial_epsilon": 0.5})
     with made.build_algo() as algo:
-        strategy = algo.sample_exploration.strategy
+        strategy = algo.explorations.only.strategy
         assert strategy.epsilon(0) == 0.5
 
 

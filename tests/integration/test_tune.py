@@ -19,6 +19,7 @@ from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
 from trainer.tune.journal_file import JournalFile
+from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import is_same_stop, steady, stop_of_plain
 
@@ -420,6 +421,45 @@ def test_a_callback_that_raises_ends_in_order(tmp_path: Path) -> None:
     with pytest.raises(CallbackError, match="mine"):
         run(by_report, tmp_path, name="x", callbacks=[Raises()])
     assert losses(tune.Tuner.restore(tmp_path / "x", by_report).fit()) == [[1.0, 2.0]]
+
+
+class Patient(tune.schedulers.ASHAScheduler):
+    pass
+
+
+class Reversed(BasicVariantGenerator):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("own", "ready_made"),
+    [
+        ({"scheduler": Patient(max_t=2)}, {"scheduler": tune.schedulers.ASHAScheduler(max_t=2)}),
+        (
+            {"search_alg": ConcurrencyLimiter(Reversed(), 1)},
+            {"search_alg": ConcurrencyLimiter(BasicVariantGenerator(), 1)},
+        ),
+    ],
+)
+def test_a_subclass_of_a_ready_made_part_is_not_restored_as_that_part(
+    tmp_path: Path, own: dict[str, Any], ready_made: dict[str, Any]
+) -> None:
+    def tuned(part: dict[str, Any]) -> tune.TuneConfig:
+        return tune.TuneConfig(in_process=True, metric="loss", mode="min", **part)
+
+    def begun_with(part: dict[str, Any], name: str) -> tune.ResultGrid:
+        place = tune.RunConfig(name=name, storage_path=tmp_path, verbose=0)
+        return tune.Tuner(by_report, tune_config=tuned(part), run_config=place).fit()
+
+    grid = begun_with(own, "own")
+    with pytest.raises(TuneError, match=r"a subclass of .* cannot make again"):
+        tune.Tuner.restore(tmp_path / "own", by_report)
+    with pytest.raises(TuneError, match="a subclass of"):
+        tune.Tuner.restore(tmp_path / "own", by_report, tune_config=tuned(ready_made)).fit()
+    restored = tune.Tuner.restore(tmp_path / "own", by_report, tune_config=tuned(own)).fit()
+    assert losses(restored) == losses(grid)
+    begun_with(ready_made, "ready made")
+    assert losses(tune.Tuner.restore(tmp_path / "ready made", by_report).fit()) == losses(grid)
 
 
 def test_loggers_write_into_the_trials_folder(tmp_path: Path) -> None:

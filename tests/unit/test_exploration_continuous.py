@@ -7,8 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from tests.exploration_cases import choice_for, likelihoods, made, same_rows
-from trainer.exploration import gumbel_numbers, normal_numbers
+from trainer.exploration import normal_numbers
 from trainer.exploration.strategies import GaussianNoise, OrnsteinUhlenbeckNoise
+from trainer.nn.distributions import from_uniform
 
 _ROWS = 40_000
 _BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -25,7 +26,7 @@ def test_uniform_numbers_become_normal_and_gumbel_ones() -> None:
     assert abs(normal.mean()) < 0.01
     assert abs(normal.var() - 1.0) < 0.02
     assert abs((normal**4).mean() - 3.0) < 0.1
-    gumbel = gumbel_numbers(uniforms[:, :1])
+    gumbel = from_uniform(uniforms[:, :1], kind="gumbel", width=1)
     assert abs(gumbel.mean() - np.euler_gamma) < 0.02
     assert abs(gumbel.var() - np.pi**2 / 6) < 0.03
 
@@ -33,7 +34,7 @@ def test_uniform_numbers_become_normal_and_gumbel_ones() -> None:
 def test_the_ends_of_the_uniform_numbers_stay_finite() -> None:
     ends = np.array([[0.0, 0.0], [np.nextafter(1.0, 0.0), 0.5]])
     assert np.isfinite(normal_numbers(ends)).all()
-    assert np.isfinite(gumbel_numbers(ends)).all()
+    assert np.isfinite(from_uniform(ends, kind="gumbel", width=2)).all()
 
 
 def test_gaussian_noise_has_its_deviation_around_the_best_action() -> None:

@@ -12,7 +12,7 @@ from tests.unit.test_ppo_learner import ACTIONS, OBSERVATIONS, sample
 from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ModuleError
-from trainer.learners import LearnerGroup, LearnerSpec, chunks_by_module
+from trainer.learners import LearnerGroup, chunks_by_module
 from trainer.modules import ByModule, RLModuleSpec, module_position
 
 
@@ -26,7 +26,9 @@ def group(*ids: str) -> LearnerGroup[Any]:
     settings = PPOSettings.from_config(config)
     return LearnerGroup(
         {
-            id_: LearnerSpec(PPOLearner, spec, settings, 3, position=module_position(id_)).build()
+            id_: PPOLearner(
+                module_spec=spec, settings=settings, root_seed=3, position=module_position(id_)
+            )
             for id_ in ids
         }
     )

@@ -14,7 +14,7 @@ from trainer.algorithms.pg.pg import PGLearner, PGLoss, pg_loss
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
-from trainer.learners import Columns, LearnerSettings, LearnerSpec, columns_from_episodes
+from trainer.learners import Columns, LearnerSettings, columns_from_episodes
 from trainer.modules import PolicyModule, RLModuleSpec
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS
@@ -77,17 +77,16 @@ OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,))
 
 
 def learner(**settings: Any) -> PGLearner:
-    return LearnerSpec(
-        PGLearner,
-        RLModuleSpec(
+    return PGLearner(
+        module_spec=RLModuleSpec(
             module_class=PolicyModule,
             observation_space=OBSERVATIONS,
             action_space=spaces.Discrete(3),
             model_config={"fcnet_hiddens": [8], "vf_share_layers": False},
         ),
-        LearnerSettings.from_config(PGConfig().training(**{"lr": 0.05, **settings})),
-        3,
-    ).build()
+        settings=LearnerSettings.from_config(PGConfig().training(**{"lr": 0.05, **settings})),
+        root_seed=3,
+    )
 
 
 def chunk(rewards: list[float], *, terminated: bool = True, seed: int = 0) -> SingleAgentEpisode:

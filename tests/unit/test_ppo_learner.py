@@ -14,7 +14,7 @@ from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
 from trainer.connectors import ObservationEncoder
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ModuleError
-from trainer.learners import Learner, LearnerSpec, columns_from_episodes
+from trainer.learners import columns_from_episodes
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution
 from trainer.seeding import NOISE_DRAWS
@@ -26,19 +26,15 @@ OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,))
 
 def learner(actions: str = "discrete", *, root_seed: int = 3, **settings: Any) -> PPOLearner:
     chosen = {"lr": 0.01, "num_epochs": 3, "minibatch_size": 16, **settings}
-    spec = LearnerSpec(
-        PPOLearner,
-        RLModuleSpec(
+    return PPOLearner(
+        module_spec=RLModuleSpec(
             observation_space=OBSERVATIONS,
             action_space=ACTIONS[actions],
             model_config={"fcnet_hiddens": [8], "vf_share_layers": False},
         ),
-        PPOSettings.from_config(PPOConfig().training(**chosen)),
-        root_seed,
+        settings=PPOSettings.from_config(PPOConfig().training(**chosen)),
+        root_seed=root_seed,
     )
-    built: Learner = spec.build()
-    assert isinstance(built, PPOLearner)
-    return built
 
 
 def draw_noise(distribution: ActionDistribution, rng: np.random.Generator, rows: int) -> Array:

@@ -241,7 +241,7 @@ def test_searchers_and_schedulers_are_made_by_name() -> None:
     assert isinstance(create_scheduler("ASHA", max_t=9), ASHAScheduler)
     for name in ("fifo", "async_hyperband", "hyperband", "median_stopping_rule"):
         create_scheduler(name)
-    assert create_scheduler("pbt", hyperparam_mutations={"x": [1]}).can_pause
+    assert create_scheduler("pbt", hyperparam_mutations={"x": [1]}).explored == ("x",)
     assert isinstance(create_searcher("random", max_concurrent=3), BasicVariantGenerator)
 
 

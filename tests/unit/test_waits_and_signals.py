@@ -8,8 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
 
+import numpy as np
 import pytest
 
+from checkpoints import interrupts
 from checkpoints.interrupts import ArrivalFlag
 from tests.alarms import alarm
 from trainer.tune.session import Session
@@ -81,12 +83,28 @@ def test_another_thread_ends_a_wait_without_limit() -> None:
     timer.join()
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_right_before_a_wait_without_limit_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interrupts, "_SLICE_S", 0.01)
+    moments = np.random.default_rng(0).uniform(5e-6, 4e-5, 150)
+    flag = ArrivalFlag()
+    rescue = threading.Timer(20.0, flag.put)  # one of twenty of them would wait for it
+    rescue.start()
+    for moment in moments.tolist():
+        with suppress(KeyboardInterrupt), alarm(interrupt, after_s=moment):
+            flag.wait(float("inf"))
+        assert rescue.is_alive(), "it ended the wait"
+    rescue.cancel()
+    rescue.join()
+
+
 def test_an_interrupt_ends_a_wait_and_leaves_the_flag_usable() -> None:
     flag = ArrivalFlag()
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt), alarm(interrupt, after_s=0.005):
         flag.wait(float("inf"))
     flag.put()

@@ -385,11 +385,7 @@ class Link:
     """A connection to one actor; calls are sent in the order in which they are made."""
 
     def __init__(self, address: ActorAddress) -> None:
-        """Connects.
-
-        Raises:
-            ActorDiedError: the actor is gone.
-        """
+        """Connects; an ActorDiedError if the actor is gone."""
         self._address = address
         self._connection = _connect(address)
         self._numbers = itertools.count(1)

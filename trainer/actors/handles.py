@@ -189,7 +189,7 @@ def _start(
     address = draft(pid=process.pid or 0)  # it has one, now that it was started
     guard_group(address.pid)
     _Process.owned[actor_id] = address
-    if _is_saved(address):
+    if address.is_checkpointable and address.name is not None and not address.is_detached:
         _Process.saved[_place_of(address)] = address
     _end_with_this_process()
 
@@ -304,10 +304,6 @@ def actors_to_save() -> list[ActorAddress]:
     alive may be dead a moment later, so a caller that asks for states reports who does not answer.
     """
     return [address for address in list(_Process.saved.values()) if not _was_killed(address)]
-
-
-def _is_saved(address: ActorAddress) -> bool:
-    return address.is_checkpointable and address.name is not None and not address.is_detached
 
 
 def _was_killed(address: ActorAddress) -> bool:

@@ -157,31 +157,14 @@ _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 
 def pack_value(value: object, name: str) -> bytes:
-    """A value for another process.
-
-    Args:
-        value: what to pack.
-        name: what errors call it.
-
-    Raises:
-        PackingError: it cannot travel.
-    """
+    """A value for another process; errors call it `name`. A PackingError if it cannot travel."""
     if type(value) in _PLAIN:
         return pickle.dumps(value, _PROTOCOL)  # measured: a tenth of what cloudpickle takes
     return pack_object(value, name=name)
 
 
 def pack_arguments(arguments: list[Any], keywords: dict[str, Any], name: str) -> bytes:
-    """The arguments of a call for another process.
-
-    Args:
-        arguments: those without a name.
-        keywords: those with a name.
-        name: what errors call them.
-
-    Raises:
-        PackingError: one of them cannot travel.
-    """
+    """The arguments of a call for another process; name and errors as of `pack_value`."""
     if not keywords and all(type(argument) in _PLAIN for argument in arguments):
         return pickle.dumps((arguments, keywords), _PROTOCOL)
     return pack_object((arguments, keywords), name=name)

@@ -84,11 +84,7 @@ class ActorAddress:
         )
 
     def connect(self, joined: socket.socket) -> None:
-        """Connects a socket to the actor, if the folder and the process are of this user.
-
-        Raises:
-            OSError: no process is there, or another one.
-        """
+        """Connects a socket to the actor; an OSError unless the process there is of this user."""
         PrivateFolder(self.directory).check()
         joined.connect(self.socket_path)
         uid = _peer_uid(joined)
@@ -678,11 +674,7 @@ def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
 
 
 def refuse_elsewhere() -> None:
-    """Makes sure that this process is on the machine with the actors.
-
-    Raises:
-        ActorNameError: it is not.
-    """
+    """Raises an ActorNameError unless this process is on the machine with the actors."""
     machine = os.environ.get(ELSEWHERE_VARIABLE)
     if machine:
         raise ActorNameError(

@@ -294,7 +294,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     def _set_up(self) -> None:
         self.env_runner_group.start()
         if self.config.env_task_fn is not None:
-            self.env_runner_group.require_tasks("env_task_fn")
+            self.env_runner_group.tasks.require("env_task_fn")
         self._modules = ModuleChanges(self, self._modules_of_config())
         self.make_parts_by_module()
         self.send_modules()
@@ -857,16 +857,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         """
         return cast("Learner", self.learners.only)
 
-    @property
-    def sample_exploration(self) -> SampleExploration:
-        """The exploration strategy of the main process, of an algorithm with one module."""
-        return self.explorations.only
-
-    @property
-    def normalization_statistics(self) -> NormalizationStatistics:
-        """What normalisation follows from, of an algorithm with one module."""
-        return self.normalizations.only
-
     def get_module(self, module_id: ModuleId | None = None) -> RLModule:
         """The learner's module, with the newest weights.
 
@@ -1245,7 +1235,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        self.env_runner_group.check_tasks_can_be_saved()
+        self.env_runner_group.tasks.check_can_be_saved()
         with self._iterations.between.spent_on(SAVING):
             yield
 
@@ -1301,7 +1291,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             **facts,
             "num_env_runners": self.env_runner_group.num_remote_env_runners(),
             "num_env_slots": self.env_runner_group.num_slots,
-            "running_episodes": self.env_runner_group.ways_back(),
+            "running_episodes": self.env_runner_group.slot_states.ways_back(),
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
             "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,

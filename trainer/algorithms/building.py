@@ -50,11 +50,7 @@ def is_registered(name: str) -> bool:
 
 @checked_arguments
 def algorithm_class(name: str) -> type[Algorithm]:
-    """The algorithm of that name.
-
-    Raises:
-        ConfigError: there is none; names the nearest.
-    """
+    """The algorithm of that name; a ConfigError that names the nearest if there is none."""
     if name in _ALGORITHMS:
         return _ALGORITHMS[name]
     plain = re.sub("[-_]", "", name.upper())
@@ -99,11 +95,7 @@ class HasConfig(Protocol):
 
 
 def require_env(config: AlgorithmConfig) -> None:
-    """Raises if a config names no env to train in.
-
-    Raises:
-        ConfigError: says how to name one.
-    """
+    """Raises a ConfigError that says how to name an env if a config names none to train in."""
     if config.env is None:
         raise ConfigError(
             "There is no env to train in: `env=None`. Name one: "

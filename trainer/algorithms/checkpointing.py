@@ -74,12 +74,7 @@ class ConfigRecord:
     """
 
     def __init__(self, get_state: Callable[[], State], adopt: Callable[[int], None]) -> None:
-        """Wraps an algorithm's settings.
-
-        Args:
-            get_state: gives them, as they are now.
-            adopt: takes another root seed.
-        """
+        """Wraps an algorithm's settings; `adopt` takes another root seed."""
         self._get_state = get_state
         self._adopt = adopt
 
@@ -100,12 +95,7 @@ class ConnectorsRecord:
     """The statistics of normalisation; what follows from them comes into force with them."""
 
     def __init__(self, statistics: NormalizationStatistics, apply: Callable[[], None]) -> None:
-        """Wraps statistics.
-
-        Args:
-            statistics: of observations and rewards.
-            apply: brings into force what follows from them.
-        """
+        """Wraps statistics; `apply` brings into force what follows from them."""
         self._statistics = statistics
         self._apply = apply
 
@@ -504,17 +494,10 @@ def check_given_state(
     check_state: Callable[[State], None],
     config: AlgorithmConfig,
 ) -> None:
-    """Checks a state from the user, whole or in part, before anything is changed.
+    """Raises a CheckpointMismatchError if a component of a user's state is unknown or misfits.
 
-    Args:
-        state: what was given.
-        name: of the algorithm, for messages.
-        known: its components.
-        check_state: raises unless the parts fit.
-        config: its settings.
-
-    Raises:
-        CheckpointMismatchError: a component is unknown or does not fit; nothing was changed.
+    Nothing is changed by then. `known` are the components that there are, `check_state` raises
+    unless the parts fit, and name and config are for messages.
     """
     if not isinstance(state, Mapping):
         raise CheckpointMismatchError(
@@ -542,13 +525,7 @@ MAY_BE_MISSING: Final = frozenset(
 
 
 def refuse_component_names(names: Collection[str], known: Collection[str], *, of: str) -> NoReturn:
-    """Raises a ConfigError that names the components which there are not.
-
-    Args:
-        names: that were given, and are none.
-        known: the components that there are.
-        of: the name of the algorithm.
-    """
+    """Raises a ConfigError that names the components which an algorithm does not have."""
     unknown = [f"{name!r}{did_you_mean(name, known, IN_BRACKETS)}" for name in names]
     raise ConfigError(
         f"{of}.get_state() was asked for the unknown {', '.join(unknown)}; the components are "
@@ -558,13 +535,7 @@ def refuse_component_names(names: Collection[str], known: Collection[str], *, of
 
 
 def misfitting_state(state: State, error: Exception, *, name: str) -> CheckpointMismatchError:
-    """The error for a state from the user, for another one that a component raised.
-
-    Args:
-        state: what was given.
-        error: what was raised.
-        name: of the algorithm.
-    """
+    """The error for a state from the user, made of the one that a component raised."""
     return CheckpointMismatchError(
         f"{name}.set_state() was given a state whose component "
         f"{failed_component(error) or list(state)!r} does not fit: {error}. Nothing was "

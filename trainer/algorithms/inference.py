@@ -218,11 +218,7 @@ class Inference:
 
 
 def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
-    """Connector pieces work beside a sub-env, in its episode; there is none here.
-
-    Raises:
-        ConfigError: the config has connectors of the user's.
-    """
+    """Raises a ConfigError if the config has connector pieces: there is no sub-env beside them."""
     if ConnectorFactories.of(config) is not None:
         raise ConfigError(
             f"{what}() was called, and the config has an `env_to_module_connector` or a "
@@ -236,13 +232,8 @@ def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
 def known_module(given: Any, ids: Collection[ModuleId], what: str) -> ModuleId:
     """The id of a module that there is: the one that was named, or the only one.
 
-    Args:
-        given: what was named; None for nothing.
-        ids: of all modules.
-        what: what the argument is called, for messages.
-
-    Raises:
-        ConfigError: there is no such module, or several and none was named.
+    A ConfigError, which calls the argument `what`, if there is no such module, or several and
+    none was named.
     """
     if given is None and len(ids) == 1:
         return next(iter(ids))
@@ -267,13 +258,8 @@ def modules_of_agents(
 ) -> dict[AgentId, ModuleId]:
     """The module that acts for each agent.
 
-    Args:
-        agents: ids of agents.
-        mapping: of the run; None for a run of one agent.
-        episode: in which they act; None asks as for the first episode.
-
-    Raises:
-        ConfigError: there is no such agent, or the run has one agent and several modules.
+    The mapping is None in a run of one agent; without an episode it is asked as for the first
+    one. A ConfigError if there is no such agent, or one agent and several modules.
     """
     if mapping is None:
         raise ConfigError(
@@ -300,11 +286,7 @@ def modules_of_agents(
 def modules_named(
     policy_ids: Mapping[Any, ModuleId], observations: Collection[Any]
 ) -> dict[Any, ModuleId]:
-    """What `policy_ids` says of each observation's key.
-
-    Raises:
-        ConfigError: it says nothing of one.
-    """
+    """What `policy_ids` says of each observation's key; a ConfigError if it says nothing of one."""
     absent = [key for key in observations if key not in policy_ids]
     if absent:
         raise ConfigError(

@@ -426,7 +426,7 @@ class ModuleChanges:
             anew: those of them that others of the same ids make room for.
         """
         algorithm = self._algorithm
-        algorithm.env_runner_group.finish_user_calls()
+        algorithm.env_runner_group.calls.finish()
         put_back = self.noting()
         try:
             with single_threaded_blas():

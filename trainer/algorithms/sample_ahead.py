@@ -60,12 +60,7 @@ class SampleAhead:
         return self._algorithm.config.sample_ahead
 
     def begin(self, num_steps: int, **request: Any) -> None:
-        """Asks for the next sample, if samples are asked for ahead.
-
-        Args:
-            num_steps: see `EnvRunnerGroup.begin_sample`.
-            **request: the other arguments of `EnvRunnerGroup.begin_sample`, by name.
-        """
+        """Asks for the next sample, if it is on; arguments as of `EnvRunnerGroup.begin_sample`."""
         if not self.is_on:
             return
         # The table of a subject is that of evaluations.

@@ -215,12 +215,7 @@ class TrainingIterations:
     """
 
     def __init__(self, algorithm: _Algorithm, evaluations: Evaluations) -> None:
-        """Begins before the first iteration.
-
-        Args:
-            algorithm: what is trained.
-            evaluations: of it; they are begun, looked after and ended within iterations.
-        """
+        """Begins before the first iteration; evaluations are begun and ended within iterations."""
         self.is_under_way = self.is_in_training_step = False
         self._result: IterationResult | None = None
         self.clock = RunClock()
@@ -460,11 +455,7 @@ class RunClock:
         self.iterations_since_restore = 0
 
     def entries(self, elapsed_s: float) -> dict[str, Any]:
-        """What a result says about time and place.
-
-        Args:
-            elapsed_s: seconds of this iteration.
-        """
+        """What a result says about time and place; the iteration took `elapsed_s`."""
         now = dt.datetime.now(dt.timezone.utc).astimezone()
         return {
             "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
@@ -484,12 +475,7 @@ class Timing:
     __slots__ = ("_name", "_started_at", "_timers")
 
     def __init__(self, timers: dict[str, float], name: str) -> None:
-        """Not begun.
-
-        Args:
-            timers: seconds by name.
-            name: of the timer.
-        """
+        """Not begun; `timers` are seconds by name."""
         self._timers, self._name = timers, name
 
     def __enter__(self) -> None:

@@ -138,7 +138,10 @@ def resume(arguments: argparse.Namespace) -> int:
     with _experiment_lock(directory.path), RunLock(directory.path):
         plan = directory.read_plan().updated(arguments)
         with Algorithm.from_checkpoint(
-            checkpoint, allow_code=arguments.allow_code, **_changes(arguments)
+            checkpoint,
+            allow_code=arguments.allow_code,
+            **_env_given(arguments),
+            **_given_settings(arguments),
         ) as algo:
             LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
             _set_later_checkpoints_aside(directory, algo.training_iteration)
@@ -214,11 +217,7 @@ class _MissingRecorder(RLlibCallback):
         self._why = why
 
     def on_episode_start(self, *, env: Any, env_index: int, **_: Any) -> None:
-        """Renders one frame and ends the command.
-
-        Raises:
-            ImportError: says all that is missing.
-        """
+        """Renders one frame, and raises an ImportError that says all that is missing."""
         try:
             env.envs[env_index].render()
         except (ImportError, DependencyNotInstalled) as error:
@@ -293,11 +292,6 @@ def _records(entry: Any) -> bool:
 def _env_given(arguments: argparse.Namespace) -> dict[str, Any]:
     import_from_here()
     return {} if arguments.env is None else {"env": arguments.env}
-
-
-def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings that a run is to go on with instead of those it had."""
-    return {**_env_given(arguments), **_given_settings(arguments)}
 
 
 def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -446,10 +440,6 @@ def _algorithm_name(config: AlgorithmConfig) -> str:
     return str(getattr(config.algo_class, "__name__", type(config).__name__))
 
 
-def _as_file_name(env: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", env)[:_MAX_NAME]
-
-
 def _locked_directory(
     arguments: argparse.Namespace, config: AlgorithmConfig, stack: contextlib.ExitStack
 ) -> RunDirectory:
@@ -462,7 +452,8 @@ def _locked_directory(
         stack.enter_context(RunLock(directory.path))
         return directory
     now = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    name = f"{_algorithm_name(config)}-{_as_file_name(str(config.env))}-{now}"
+    env = re.sub(r"[^A-Za-z0-9._-]+", "_", str(config.env))[:_MAX_NAME]
+    name = f"{_algorithm_name(config)}-{env}-{now}"
     for number in itertools.count(1):
         directory = _run_directory(Path("runs") / (name if number == 1 else f"{name}-{number}"))
         try:

@@ -35,15 +35,11 @@ from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
 from trainer.importing import importing_is_over
 
-# ---- arguments
+# ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """Reads NAME=VALUE; the value is a JSON or Python literal, else a string.
-
-    Raises:
-        argparse.ArgumentTypeError: there is no `=`.
-    """
+    """Reads NAME=VALUE; the value is a JSON or Python literal, else a string."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, for example lr=3e-4")
@@ -51,29 +47,17 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def count(text: str) -> int:
-    """Reads a whole number of at least 1.
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
+    """Reads a whole number of at least 1."""
     return _whole_number(text, at_least=1)
 
 
 def count_or_zero(text: str) -> int:
-    """Reads a whole number of at least 0.
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
+    """Reads a whole number of at least 0."""
     return _whole_number(text, at_least=0)
 
 
 def number(text: str) -> float:
-    """Reads a finite number.
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
+    """Reads a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -84,11 +68,7 @@ def number(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Reads a number of seconds above 0.
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
+    """Reads a number of seconds above 0."""
     value = number(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")

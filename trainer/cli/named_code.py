@@ -30,14 +30,9 @@ def import_from_here() -> None:
 
 
 def imported(name: str, *, option: str) -> Any:
-    """What a name that the user typed leads to.
+    """What a typed `package.module:name` or `package.module.name` leads to.
 
-    Args:
-        name: `package.module:name` or `package.module.name`.
-        option: the option that it was given to, for errors.
-
-    Raises:
-        ConfigError: it leads to nothing.
+    A ConfigError, which names the option, if it leads to nothing.
     """
     import_from_here()
     module_name, colon, attribute = name.partition(":")
@@ -72,11 +67,7 @@ def named_callbacks(names: Sequence[str]) -> list[Any]:
 
 
 def config_of(found: Any, *, name: str) -> AlgorithmConfig:
-    """A config, or what a function that makes one returns.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """A config, or what a function that makes one returns; a ConfigError if it is neither."""
     config = found() if callable(found) else found
     if not isinstance(config, AlgorithmConfig):
         raise ConfigError(

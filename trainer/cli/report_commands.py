@@ -104,11 +104,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def _runs_at(paths: list[str]) -> list[Path]:
-    """Each path itself if it is a run, or else the runs below it.
-
-    Raises:
-        ReportError: there is no run at one of them.
-    """
+    """Each path itself if it is a run, or else the runs below it; a ReportError without any."""
     found: list[Path] = []
     for path in map(Path, paths):
         has_results = path.is_file() or (path / "results.jsonl").is_file()

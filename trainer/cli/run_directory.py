@@ -108,11 +108,7 @@ class RunPlan:
         )
 
     def write(self, file: Path) -> None:
-        """Writes the file, whole or not at all.
-
-        Raises:
-            CheckpointWriteError: it cannot be written; what was there before is whole.
-        """
+        """Writes the file, whole or not at all; a CheckpointWriteError leaves the old one whole."""
         plan = {
             "stop": {name: getattr(self.stops, field) for name, field in STOP_FIELDS.items()},
             "save": {"checkpoint_every": self.checkpoint_every, "keep": self.keep},
@@ -277,11 +273,7 @@ class RunDirectory:
             ) from error
 
     def write_plan(self, plan: RunPlan) -> None:
-        """Writes down when the run ends and what it keeps, for `resume`.
-
-        Raises:
-            CheckpointWriteError: it cannot be written; what was there before is whole.
-        """
+        """Writes down when the run ends and what it keeps, for `resume`; see `RunPlan.write`."""
         plan.write(self._plan_file)
 
     def remove_if_unused(self) -> None:
@@ -292,11 +284,7 @@ class RunDirectory:
                 path.rmdir()
 
     def read_plan(self) -> RunPlan:
-        """What the run was started with; defaults that remove nothing if it is not there.
-
-        Raises:
-            ConfigError: `run.json` is damaged.
-        """
+        """What the run was started with; see `read_plan`."""
         return read_plan(self._plan_file)
 
     def append_result(self, result: Mapping[str, Any]) -> None:

@@ -57,7 +57,8 @@ class RunTrackers:
 
     def __init__(self, algo: Algorithm, directory: RunDirectory, plan: RunPlan) -> None:
         self._directory = directory
-        folders = {name: self._folder(name) for name in plan.track}
+        of_all = directory.path / "trackers"
+        folders = {name: of_all / name.partition(":")[0] for name in plan.track}
         self._senders = {
             name: ServiceSender(tracker_service(name), folder / "run.json")
             for name, folder in folders.items()
@@ -76,9 +77,6 @@ class RunTrackers:
             )
         self._video_folders = [recorder.directory for recorder in recorders]
         self._seen_videos: set[Path] = set()
-
-    def _folder(self, name: str) -> Path:
-        return self._directory.path / "trackers" / name.partition(":")[0]
 
     def forget(self) -> None:
         """Begins new runs of the services; videos that lie there are of an earlier run."""

@@ -291,15 +291,9 @@ def _stops(stop: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def require_code(experiment: Experiment, given: Sequence[str], name: str) -> None:
-    """Raises if code that the run had was not given beside the file; names all of it.
+    """Raises a ConfigError that names all code of the run that was not given beside the file.
 
-    Args:
-        experiment: of the file.
-        given: the settings that are on the command line.
-        name: of the file, for the error.
-
-    Raises:
-        ConfigError: some is missing.
+    Given are the settings on the command line.
     """
     missing = {key: was for key, was in experiment.code.items() if key not in given}
     if missing:
@@ -323,14 +317,8 @@ def require_code(experiment: Experiment, given: Sequence[str], name: str) -> Non
 def write_settings(file: Path, algo: Algorithm, plan: RunPlan, *, names: Sequence[str]) -> None:
     """Writes down what a run is begun with, so that `--config` begins the same run again.
 
-    Args:
-        file: the file; replaced if it is there.
-        algo: before its first iteration.
-        plan: when the run ends, and what it keeps.
-        names: of callbacks, as they were typed.
-
-    Raises:
-        CheckpointWriteError: it cannot be written.
+    The algorithm stands before its first iteration; `names` are callbacks as they were typed. A
+    CheckpointWriteError if it cannot be written.
     """
     text = json.dumps(_described(algo, plan, names), indent=2) + "\n"
     write_whole_file(file, text.encode(), overwrite=True)

@@ -67,15 +67,11 @@ _SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-# ---- arguments
+# ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 
 
 def space(text: str) -> tuple[str, Any]:
-    """Reads NAME=DOMAIN, such as `lr=loguniform(1e-5, 1e-2)`; runs no code.
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
+    """Reads NAME=DOMAIN, such as `lr=loguniform(1e-5, 1e-2)`; runs no code."""
     name, separator, domain = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DOMAIN")
@@ -86,11 +82,7 @@ def space(text: str) -> tuple[str, Any]:
 
 
 def bound(text: str) -> tuple[str, Any]:
-    """Reads a stop criterion: KEY=NUMBER and KEY>=NUMBER (at least) or KEY<=NUMBER (at most).
-
-    Raises:
-        argparse.ArgumentTypeError: it is something else.
-    """
+    """Reads a stop criterion: KEY=NUMBER and KEY>=NUMBER (at least) or KEY<=NUMBER (at most)."""
     found = _BOUND.match(text)
     try:
         if found is None:
@@ -104,20 +96,12 @@ def bound(text: str) -> tuple[str, Any]:
 
 
 def scheduler(text: str) -> str:
-    """Reads the name of a scheduler.
-
-    Raises:
-        argparse.ArgumentTypeError: there is none of that name.
-    """
+    """Reads the name of a scheduler."""
     return _known(text, _SCHEDULERS)
 
 
 def searcher(text: str) -> str:
-    """Reads the name of a searcher.
-
-    Raises:
-        argparse.ArgumentTypeError: there is none of that name.
-    """
+    """Reads the name of a searcher."""
     return _known(text, _SEARCHERS)
 
 
@@ -438,11 +422,7 @@ def _sort_key(row: Mapping[str, Any], name: str, mode: str | None) -> tuple[bool
 
 
 def _comparison(text: str) -> tuple[str, str, str]:
-    """A filter as key, sign, value.
-
-    Raises:
-        TuneError: it is no comparison.
-    """
+    """A filter as key, sign, value; a TuneError if it is no comparison."""
     found = _FILTER.match(text)
     if found is None:
         raise TuneError(f"--filter {text!r}: expected such as 'lr<1e-3' or 'status==ERROR'.")

@@ -88,11 +88,7 @@ def module_table(config: AlgorithmConfig) -> ModuleTable:
 
 
 def own_acting(config: AlgorithmConfig, settings: Mapping[str, Any]) -> OwnActing:
-    """How a module acts that has these settings of its own.
-
-    Raises:
-        ConfigError: there is no such strategy, or an argument is wrong.
-    """
+    """How a module acts that has these settings of its own; see `exploration_spec`."""
     own, run = config.with_settings(settings), exploration_spec(config)
     strategy = exploration_spec(own)
     return OwnActing(
@@ -184,11 +180,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
 
 
 def exploration_spec(config: AlgorithmConfig) -> ExplorationSpec:
-    """The exploration strategy of a config.
-
-    Raises:
-        ConfigError: there is no such strategy, or an argument is wrong.
-    """
+    """The exploration strategy of a config; a ConfigError for unknown ones or wrong arguments."""
     return ExplorationSpec.from_config(config.get_exploration_config())
 
 
@@ -197,13 +189,8 @@ def normalization_settings(
 ) -> NormalizationSettings:
     """What a config says about observations and rewards on their way to the networks.
 
-    Args:
-        config: of the algorithm.
-        num_slots: sub-envs that are sampled.
-        module: knows the spaces.
-
-    Raises:
-        ConfigError: `env_to_module_connector` cannot be called in the main process.
+    `num_slots` are the sub-envs that are sampled; the module knows the spaces. A ConfigError if
+    `env_to_module_connector` cannot be called in the main process.
     """
     connectors = ConnectorFactories.of(config)
     has_filter = connectors is not None and connectors.wants_mean_std_filter(

@@ -110,14 +110,9 @@ class _Named:
 
 
 def refuse_foreign_names(settings: Mapping[str, Any], *, given: Mapping[str, Any]) -> None:
-    """Raises if settings from a file name code that is not ready-made or imported.
+    """Raises a CodeNotAllowedError for code in a file's settings, neither ready-made nor imported.
 
-    Args:
-        settings: those that would be used, by their present names.
-        given: those of them that the caller gave: the same name at the same place is trusted.
-
-    Raises:
-        CodeNotAllowedError: they do; names the first.
+    It names the first. What the caller gave, the same name at the same place, is trusted.
     """
     own = set(_named(given))
     for found in _named(settings):

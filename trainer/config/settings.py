@@ -359,14 +359,6 @@ def copy_value(value: Any) -> Any:
         ) from cause
 
 
-def without_numpy_scalars(value: Any) -> Any:
-    """The value, with Python's numbers instead of NumPy's scalars, also in dicts and lists.
-
-    So `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
-    """
-    return mapped(plain_scalar, value)
-
-
 def freeze_value(value: Any) -> Any:
     """A copy whose containers and arrays refuse to be changed, on every level."""
     return mapped(_frozen, value, dict_type=ReadOnlyDict, list_type=ReadOnlyList)
@@ -446,12 +438,7 @@ def is_plain_data(value: Any) -> bool:
 def not_offered_problems(
     settings: Mapping[str, Setting[Any]], values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """The settings that ask for something that this version does not offer.
-
-    Args:
-        settings: the settings of a config class.
-        values: the value of each of them.
-    """
+    """The settings whose values ask for something that this version does not offer."""
     for name, limit in OLD_NAMES.not_offered.items():
         value = values[name]
         if same(value, settings[name].default) or limit.allowed(value):
@@ -611,12 +598,7 @@ class NameTable:
         return "Names have no dots. `describe_settings()` lists all settings."
 
     def unknown_attribute(self, name: str, methods: Iterable[str]) -> Problem:
-        """The problem that a config has no attribute `name`: a setting or method was misspelt.
-
-        Args:
-            name: what was written after the dot.
-            methods: the public methods of the config, sections included.
-        """
+        """The problem that a config with these public methods has no attribute `name`."""
         if name in OLD_NAMES.refused_settings:
             return Problem(
                 f"`{name}`", _NOT_OFFERED_SETTING, OLD_NAMES.refused_settings[name], unknown=True
@@ -809,7 +791,8 @@ def _translate_one(
         result.partial.add(setting.name)
     value = copy_value(value)
     if setting.name not in _OF_THE_USERS_OWN:
-        value = without_numpy_scalars(value)
+        # `np.int64(4)` passes every check that `4` does, and is the same everywhere afterwards.
+        value = mapped(plain_scalar, value)
     result.add(setting, name, value, old)
     for also, also_value in old.sets.items() if old is not None else ():
         result.add(names.settings[also], name, also_value, None)

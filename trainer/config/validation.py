@@ -463,14 +463,9 @@ ON_POLICY_RULES: Final = (
 
 
 def check_same_spaces(training: EnvRunnerGroup, evaluation: EnvRunnerGroup) -> None:
-    """Compares the spaces of both groups' envs by kind and size; bounds may differ.
+    """Raises a ConfigError, with both, unless the envs of two groups have the same spaces.
 
-    Args:
-        training: the group that learns; its runners have been made.
-        evaluation: the other one; its runners have been made.
-
-    Raises:
-        ConfigError: the spaces differ; names both.
+    They are compared by kind and size, bounds may differ. The runners of both have been made.
     """
     for module_id, kind in itertools.product(
         training.module_specs, ("observation_space", "action_space")

@@ -491,12 +491,7 @@ class NormalizationStatistics:
     """
 
     def __init__(self, settings: NormalizationSettings, encoder: ObservationEncoder) -> None:
-        """Begins with nothing seen.
-
-        Args:
-            settings: what is to be normalised.
-            encoder: of the observation space, without a normalizer.
-        """
+        """Begins with nothing seen; the encoder is that of observations, without a normalizer."""
         self.settings = settings
         self._encoder = encoder
         self._observations = RunningMoments.empty(encoder.size)
@@ -641,11 +636,7 @@ class ActionDecoder:
     def __init__(
         self, space: gym.Space[Any], *, normalize_actions: bool = True, clip_actions: bool = False
     ) -> None:
-        """Plans the decoding.
-
-        Raises:
-            UnsupportedSpaceError: it is, or holds, a space that nothing can be chosen in.
-        """
+        """Plans the decoding; an UnsupportedSpaceError for a space without possible choices."""
         self._decode = _decoder(space, normalize_actions, clip_actions)
         self.is_identity = self._decode is None
 
@@ -693,7 +684,8 @@ def _decoder(space: gym.Space[Any], normalize_actions: bool, clip_actions: bool)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return _nested_decoder(space, normalize_actions, clip_actions)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
-        return _shift(space.start)
+        start = space.start
+        return lambda action: action + start
     if isinstance(space, spaces.Discrete):
         return None
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
@@ -729,10 +721,6 @@ def _nested_decoder(
         return decoded if isinstance(action, dict) else tuple(decoded.values())
 
     return decode_parts
-
-
-def _shift(start: Any) -> _Decode:
-    return lambda action: action + start
 
 
 def _integers_from(space: spaces.Box) -> _Decode:

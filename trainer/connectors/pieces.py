@@ -455,11 +455,7 @@ class ConnectorFactories:
         return None if made == cls() else made
 
     def connected(self, env: gym.Env[Any, Any]) -> ConnectedEnv:
-        """An env with new pieces beside it.
-
-        Raises:
-            ConfigError: a factory raises, or gives something else than pieces.
-        """
+        """An env with new pieces beside it; a ConfigError if a factory gives something else."""
         return ConnectedEnv(env, self._pieces(env, (env.observation_space, env.action_space)))
 
     def connected_agents(
@@ -488,12 +484,7 @@ class ConnectorFactories:
         )
 
     def wants_mean_std_filter(self, observation_space: Any, action_space: Any) -> bool:
-        """Whether `MeanStdFilter` is among the pieces before the module.
-
-        Args:
-            observation_space: of the module.
-            action_space: of the module.
-        """
+        """Whether `MeanStdFilter` is among the pieces before a module of these spaces."""
         spaces = (observation_space, action_space)
         pipeline = made_pipeline(
             self.env_to_module, "env_to_module_connector", None, spaces, is_connected=False

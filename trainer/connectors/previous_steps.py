@@ -24,12 +24,7 @@ class PreviousSteps:
     """
 
     def __init__(self, action_space: gym.Space[Any], model_config: Mapping[str, Any]) -> None:
-        """Reads `lstm_use_prev_action` and `lstm_use_prev_reward`.
-
-        Args:
-            action_space: of the module.
-            model_config: of the module.
-        """
+        """Reads `lstm_use_prev_action` and `lstm_use_prev_reward` of a module's config."""
         reads = {PREV_ACTIONS: "lstm_use_prev_action", PREV_REWARDS: "lstm_use_prev_reward"}
         self.names = tuple(name for name, key in reads.items() if model_config.get(key))
         reads_actions = PREV_ACTIONS in self.names

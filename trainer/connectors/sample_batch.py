@@ -309,11 +309,7 @@ def fitted_column(name: str, given: Any, *, like: Any, num_rows: int) -> Any:
 
 
 def new_column(name: str, given: Any, *, num_rows: int) -> Array:
-    """A column that was added, checked.
-
-    Raises:
-        EpisodeError: it is no array of finite numbers with one entry per row.
-    """
+    """A column that was added; an EpisodeError unless it has a finite number per row."""
     array = _numbers(name, given, num_rows=num_rows)
     _check_finite(name, array)
     return array

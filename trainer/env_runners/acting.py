@@ -60,11 +60,7 @@ class Acting:
         self._check_shape()
 
     def _check_shape(self) -> None:
-        """Lets the module act once, to find a network of the wrong size before it plays.
-
-        Raises:
-            ModuleError: its outputs do not fit the action distribution.
-        """
+        """Lets the module act once: a ModuleError unless outputs fit the action distribution."""
         module, expected = self.module, (1, self.distribution.num_inputs)
         obs = np.zeros((1, self._encoder.size), np.float32)
         outputs = module.forward_inference({OBS: obs}).get(ACTION_DIST_INPUTS)
@@ -111,11 +107,7 @@ class Acting:
     def encoded(
         self, observations: list[Any], where: Callable[[int], str]
     ) -> dict[str, FloatArray]:
-        """The batch that the module reads; its memory is reused by the next call.
-
-        Raises:
-            EnvContractError: see `act`.
-        """
+        """The batch that the module reads; the next call reuses its memory. Errors as of `act`."""
         batch = {OBS: self._encoder.encode(observations)}
         self._check_masks(batch[OBS], where)
         return batch
@@ -272,12 +264,7 @@ class PerturbedModules:
         np.add(self._module.parameters.flat, stddev * self._noise[slot], out=parameters.flat)
 
     def forward(self, batch: Mapping[str, Array], slots: Sequence[int]) -> Array:
-        """The distribution inputs of each slot's own module, [B, K].
-
-        Args:
-            batch: encoded observations, a row for each of `slots`.
-            slots: numbers in the runner.
-        """
+        """The distribution inputs of each slot's own module, [B, K]; a row of `batch` for each."""
         rows = [
             self._copies[slot].forward_exploration({OBS: batch[OBS][row : row + 1]})
             for row, slot in enumerate(slots)
@@ -379,22 +366,14 @@ class Exploring:
     def chosen(
         self, outputs: Mapping[str, Any], noise: Array, step: VectorStep
     ) -> tuple[list[Any], list[Any]]:
-        """Actions from what the module gave; arguments and results as of `act`.
-
-        Raises:
-            ConfigError: see `act`.
-        """
+        """Actions from what the module gave; arguments, results and errors as of `act`."""
         inputs, _, rows, logp = self._choose(outputs, noise, step)
         return rows, list(inputs) if logp is None else list(zip(inputs, logp, strict=True))
 
     def chosen_together(
         self, outputs: Mapping[str, Any], noise: Array, step: VectorStep
     ) -> tuple[Array, dict[str, Array]]:
-        """Like `chosen`, as arrays: actions [B, …], and the outputs by name, [B, …] each.
-
-        Raises:
-            ConfigError: see `act`.
-        """
+        """Like `chosen`, as arrays: actions [B, …], and the outputs by name, [B, …] each."""
         inputs, actions, _, logp = self._choose(outputs, noise, step)
         given = {ACTION_DIST_INPUTS: inputs}
         if logp is not None:

@@ -420,11 +420,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
 
     @abc.abstractmethod
     def _check_finite(self, episodes: list[Any]) -> None:
-        """Refuses numbers that cannot be learnt from.
-
-        Raises:
-            EnvContractError: an observation or a reward is NaN or infinite.
-        """
+        """Raises an EnvContractError if an observation or a reward is NaN or infinite."""
 
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:

@@ -49,11 +49,7 @@ class SlotTasks:
     """
 
     def __init__(self, layer: Any, *, where: str) -> None:
-        """Asks for the first task.
-
-        Raises:
-            TaskError: `get_task` raised.
-        """
+        """Asks for the first task; a TaskError if `get_task` raised."""
         self._layer = layer
         self._where = where
         self.in_force: tuple[TaskInForce, ...] = (TaskInForce(0, self._ask()),)
@@ -74,11 +70,7 @@ class SlotTasks:
         self.in_force = (TaskInForce(0, self._ask()),)
 
     def put_back(self, tasks: tuple[TaskInForce, ...], step: int) -> None:
-        """Lets these be the tasks in force; none at all leaves the task as it is.
-
-        Raises:
-            TaskError: `set_task` raised.
-        """
+        """Lets these be the tasks in force; none leaves the task as it is. Errors as of `set`."""
         if not tasks:
             self.begin_episode()
             return
@@ -101,23 +93,13 @@ class SlotTasks:
             self.in_force = followed_by(self.in_force, task, step=step)
 
     def set(self, task: Any, step: int) -> None:
-        """Sets a task and notes it.
-
-        The env gets a copy.
-
-        Raises:
-            TaskError: `set_task` raised.
-        """
+        """Sets a copy of a task and notes it; a TaskError if `set_task` raised."""
         self.enter(task)
         self.in_force = followed_by(self.in_force, task, step=step)
         self.notice(step)  # an env may make something else of what it is given, such as a bound
 
     def enter(self, task: Any) -> None:
-        """Sets a task that is noted already, unless it is in force.
-
-        Raises:
-            TaskError: `set_task` raised.
-        """
+        """Sets a task that is noted already, unless it is in force. Errors as of `set`."""
         if same(task, self._ask()):
             return
         try:
@@ -826,11 +808,7 @@ def blame_step(error: BaseException, answer: Any, slot: EnvSlot, *, name: str) -
 
 
 def parts_of_reset(answer: Any, slot: EnvSlot, *, name: str) -> tuple[Any, Any]:
-    """The observation and the info that `reset` returned.
-
-    Raises:
-        EnvContractError: these are not the two parts of what it returned.
-    """
+    """The observation and the info that `reset` returned; an EnvContractError for anything else."""
     # By type: an observation of two numbers could be taken apart as well.
     if not (isinstance(answer, (tuple, list)) and len(answer) == 2):
         check_reset(answer, name=name, when=_when(slot, step=0))

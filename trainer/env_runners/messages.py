@@ -273,11 +273,7 @@ class SlotPosition:
         return sum(nested.batch_length(chunk) for chunk in self.actions)
 
     def restarted(self, skip: int = 1) -> SlotPosition:
-        """The position after giving up the running episode.
-
-        Args:
-            skip: how much further on the number of the next episode is.
-        """
+        """The position after giving up the running episode; the next number is larger by `skip`."""
         return SlotPosition(
             self.episode_number + skip,
             tasks=self.task_now,
@@ -290,10 +286,6 @@ class SlotPosition:
     def task_now(self) -> tuple[TaskInForce, ...]:
         """The task in force now, for an episode to come; empty if it is unknown."""
         return tuple(replace(entry, step=0) for entry in self.tasks[-1:])
-
-    def without_tasks(self) -> SlotPosition:
-        """The position in an env that knows no tasks."""
-        return replace(self, tasks=())
 
     def with_task(self, task: Any) -> SlotPosition:
         """The position after another task was set there."""
@@ -622,11 +614,7 @@ class ActivityNotes:
     """
 
     def __init__(self, signals: Signals | None) -> None:
-        """Nothing is noted yet.
-
-        Args:
-            signals: shared with the main process; None in the main process itself.
-        """
+        """Nothing is noted yet; signals are shared with the main process, None in itself."""
         self._signals = signals
         self.last = ""
 

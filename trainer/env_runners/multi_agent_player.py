@@ -521,11 +521,7 @@ _NOT_LEARNT: Final = "num_agent_steps_not_to_learn"
 
 
 def check_serves(module_id: ModuleId, module: RLModule, agent: AgentId, agents: EnvAgents) -> None:
-    """Checks that a module can act for an agent.
-
-    Raises:
-        ConfigError: one of its spaces is not the agent's.
-    """
+    """Raises a ConfigError unless a module can act for an agent: both have the same spaces."""
     for kind in ("observation_space", "action_space"):
         own, its = getattr(agents, f"{kind}s")[agent], getattr(module, kind)
         if own != its:
@@ -650,11 +646,7 @@ class MultiAgentPlayer(EpisodePlayer):
         return episode
 
     def _module_of(self, agent: AgentId, episode: MultiAgentEpisode) -> ModuleId:
-        """The module that acts for an agent; its spaces are the agent's.
-
-        Raises:
-            ConfigError: see `PolicyMapping`; or the module has other spaces.
-        """
+        """The module that acts for an agent; a ConfigError unless its spaces are the agent's."""
         module_id = self._mapping.module_of(agent, episode)
         if (agent, module_id) not in self._fitting:
             module = self.actions.sources[module_id].acting.module

@@ -180,11 +180,7 @@ class PolicyMapping:
         return served
 
     def module_of(self, agent: AgentId, episode: MultiAgentEpisode) -> ModuleId:
-        """The module that acts for an agent of an episode; all are asked about at once.
-
-        Raises:
-            ConfigError: see `assignment`.
-        """
+        """The module that acts for an agent of an episode; see `assignment`."""
         of, answers = self._newest
         if of is not episode:
             answers = self.assignment(episode)

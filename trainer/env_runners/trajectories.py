@@ -189,11 +189,7 @@ class Rewrite:
     outputs: Mapping[str, Array]
 
     def decoded(self, codes: ObservationCodes | None) -> Rewrite:
-        """The same with observations as the episode has them.
-
-        Raises:
-            EpisodeError: one of them is no code.
-        """
+        """The same with observations as the episode has them; an EpisodeError if one is no code."""
         if codes is None or self.observations is None:
             return self
         return replace(self, observations=codes.decode(self.observations))
@@ -434,11 +430,7 @@ class ModuleTrajectories:
             before[name] = read_only(batch[name].copy())
 
     def rewrite_of(self, shown: ShownChunk) -> Rewrite | None:
-        """What callbacks changed; None if nothing.
-
-        Raises:
-            EpisodeError: they left what cannot be learnt from.
-        """
+        """What callbacks changed; None if nothing. Errors as of the function `rewrite_of`."""
         rewrite = rewrite_of(shown.batch, before=shown.before)
         if rewrite is None:
             return None
@@ -539,11 +531,7 @@ def check_samples(
 
 
 def check_kinds(samples: Sequence[Any], kind: type) -> None:
-    """Checks that callbacks left nothing but episodes in the list of samples.
-
-    Raises:
-        EpisodeError: something is no episode of this kind.
-    """
+    """Raises an EpisodeError if callbacks left something else than such episodes in the samples."""
     for place, episode in enumerate(samples):
         if not isinstance(episode, kind):
             raise EpisodeError(

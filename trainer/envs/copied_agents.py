@@ -96,19 +96,11 @@ class CopiedAgents(MultiAgentEnv):
         return all(EnvState.of(env) is not None for env in self.envs)
 
     def get_state(self) -> Any:
-        """The states of all copies, and which of them have ended.
-
-        Raises:
-            EnvContractError: a copy does not give its state.
-        """
+        """The states of all copies, and which have ended; an EnvContractError if one gives none."""
         return {"copies": [_taken(env) for env in self.envs], "ended": sorted(self._ended)}
 
     def set_state(self, state: Any) -> None:
-        """Lets all copies go on from where `get_state` gave this.
-
-        Raises:
-            EnvContractError: a copy does not take its state.
-        """
+        """Lets all copies go on from there; an EnvContractError if one does not take its state."""
         for env, saved in zip(self.envs, state["copies"], strict=True):
             own = EnvState.of(env)
             if own is None or not own.give_back(saved):

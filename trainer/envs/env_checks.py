@@ -61,11 +61,7 @@ def check_spaces(env: gymnasium.Env[Any, Any], *, name: str) -> None:
 
 
 def check_reset_signature(env: gymnasium.Env[Any, Any], *, name: str) -> None:
-    """Checks that `reset` takes a seed, without which no episode can be repeated.
-
-    Raises:
-        EnvContractError: it does not.
-    """
+    """Raises an EnvContractError unless `reset` takes a seed: else no episode can be repeated."""
     parameters = inspect.signature(env.unwrapped.reset).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     if "seed" not in parameters and not takes_any:
@@ -79,16 +75,10 @@ def check_reset_signature(env: gymnasium.Env[Any, Any], *, name: str) -> None:
 def check_reset(
     answer: Any, space: gymnasium.Space[Any] | None = None, *, name: str, when: str = ""
 ) -> None:
-    """Checks what `reset` returned: (observation, info).
+    """Raises an EnvContractError unless `reset` returned (observation, info).
 
-    Args:
-        answer: what it returned.
-        space: of observations; None does not look at the observation.
-        name: of the env, for the message.
-        when: which of its calls it was, for the message; begins with a blank.
-
-    Raises:
-        EnvContractError: it is something else, or the observation is outside the observation space.
+    Without a space, the observation is not looked at. `when` says for the message which call it
+    was, and begins with a blank.
     """
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
         raise EnvContractError(
@@ -137,17 +127,10 @@ def check_step(
 
 
 def check_action_space(given: gymnasium.Space[Any], env: Any, *, name: str) -> None:
-    """Checks that an action space that is given in place of the env's holds actions of the env.
+    """Raises an EnvContractError unless a given action space holds actions of the env.
 
-    Of Boxes only shapes are compared: an env may well take more than it says.
-
-    Args:
-        given: the setting `action_space`, or that of an `RLModuleSpec`.
-        env: the sub-envs.
-        name: of the env, for the message.
-
-    Raises:
-        EnvContractError: it does not.
+    Of Boxes only shapes are compared: an env may well take more than it says. Given is the
+    setting `action_space`, or that of an `RLModuleSpec`.
     """
     own = env.single_action_space
     if isinstance(given, gymnasium.spaces.Box) and isinstance(own, gymnasium.spaces.Box):
@@ -164,17 +147,27 @@ def check_action_space(given: gymnasium.Space[Any], env: Any, *, name: str) -> N
         )
 
 
-def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:
+def is_inside(observation: Any, space: gymnasium.Space[Any]) -> bool:
+    """Whether an observation is of a space, or misses it in a way that does no harm here."""
     if space.contains(observation):
+        return True
+    if not isinstance(space, gymnasium.spaces.Box):
+        return False
+    try:
+        array = np.asarray(observation)
+    except ValueError:  # lists of unequal lengths
+        return False
+    # Bounds a little too narrow, or float64 for float32, are common and harmless here.
+    return array.shape == space.shape and np.can_cast(array.dtype, space.dtype, "same_kind")
+
+
+def _check_observation(observation: Any, space: gymnasium.Space[Any], *, where: str) -> None:
+    if is_inside(observation, space):
         return
+    found = repr(observation)
     if isinstance(space, gymnasium.spaces.Box):
         array = np.asarray(observation)
-        if array.shape == space.shape and np.can_cast(array.dtype, space.dtype, "same_kind"):
-            # Bounds a little too narrow, or float64 for float32, are common and harmless here.
-            return
         found = f"shape {array.shape}, dtype {array.dtype}"
-    else:
-        found = repr(observation)
     raise EnvContractError(
         f"{where} gave an observation outside its space: {found}; expected {space}."
     )
@@ -196,16 +189,9 @@ def described_answer(answer: Any) -> str:
 
 
 def check_rewards(episodes: Iterable[SingleAgentEpisode], *, name: str) -> None:
-    """Checks that rewards that are still in lists are numbers.
+    """Raises an EnvContractError, with episode and step, if a reward in a list is no number.
 
     Arrays of them would hold NaN for None, and 1.5 for "1.5".
-
-    Args:
-        episodes: as they were played.
-        name: of the env, for the message.
-
-    Raises:
-        EnvContractError: one of them is no number; names episode and step.
     """
     for episode in episodes:
         rewards = episode.rewards.data
@@ -215,14 +201,9 @@ def check_rewards(episodes: Iterable[SingleAgentEpisode], *, name: str) -> None:
 
 
 def check_finite(episodes: Sequence[SingleAgentEpisode], *, name: str) -> None:
-    """Checks that observations and rewards hold neither NaN nor infinity.
+    """Raises an EnvContractError if observations or rewards hold NaN or infinity.
 
-    Args:
-        episodes: as they are handed out. Measured: 0.1 ms for 4000 steps of CartPole.
-        name: of the env, for the message.
-
-    Raises:
-        EnvContractError: one of them does; names episode and step.
+    It names episode and step. Measured: 0.1 ms for 4000 steps of CartPole.
     """
     columns: list[Any] = []
     fragments: dict[int, RowSource] = {}
@@ -243,16 +224,9 @@ def check_finite(episodes: Sequence[SingleAgentEpisode], *, name: str) -> None:
 def explain_failure(episodes: Iterable[SingleAgentEpisode], error: Exception, *, name: str) -> None:
     """Raises what is behind an error, if it is something that the env gave before.
 
-    A reward of None fails only when rewards are added up, an observation of NaN only in the env's
-    own step, which gets an action of NaN.
-
-    Args:
-        episodes: those that run.
-        error: what was raised while they were played.
-        name: of the env, for the message.
-
-    Raises:
-        EnvContractError: there is a reward or observation that is none, with the error as cause.
+    A reward of None fails only when rewards are added up, an observation of NaN only in the
+    env's own step, which gets an action of NaN. It is an EnvContractError with the error as
+    cause.
     """
     for episode in episodes:
         try:

@@ -289,11 +289,7 @@ class _GymnasiumCreator:
         return gymnasium.make(spec, disable_env_checker=True, **context)
 
     def for_vectors(self, num_envs: int, where: str) -> Callable[[EnvContext], Any]:
-        """Makes the vector env that is registered beside the env.
-
-        Raises:
-            EnvCreationError: there is none.
-        """
+        """The vector env that is registered beside the env; an EnvCreationError if none is."""
         if self.spec.vector_entry_point is None:
             raise EnvCreationError(
                 f"Could not make {where}: gymnasium knows no `vector_entry_point` for "
@@ -399,14 +395,9 @@ class _Unloadable:
 
 
 def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
-    """Finds out what `environment(env=…)` means.
+    """Finds out what `environment(env=…)` means: a name, an id, a path, a class or a callable.
 
-    Args:
-        env: a registered name, a gymnasium id or spec, a dotted path, a class or a callable.
-        env_config: settings for every env.
-
-    Raises:
-        EnvCreationError: it means nothing; lists the accepted forms and the nearest names.
+    An EnvCreationError lists the accepted forms and the nearest names.
     """
     if isinstance(env, EnvSpec):
         return EnvFactory(env.id, _GymnasiumCreator(_travelling(env)), env_config)
@@ -645,11 +636,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             env.set_wrapper_attr(name, value)
 
     def render(self) -> tuple[Any, ...]:
-        """A frame of every sub-env.
-
-        Raises:
-            EnvError: the env cannot be shown.
-        """
+        """A frame of every sub-env; an EnvError if the env cannot be shown."""
         try:
             return tuple(env.render() for env in self.envs)
         except NotImplementedError as cause:
@@ -660,20 +647,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ) from cause
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Refused: the runner resets each sub-env with its own seed.
-
-        Raises:
-            EnvError: always.
-        """
+        """Raises an EnvError: the runner resets each sub-env with its own seed."""
         del seed, options
         raise _of_the_runner("reset")
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Refused: the runner steps each sub-env.
-
-        Raises:
-            EnvError: always.
-        """
+        """Raises an EnvError: the runner steps each sub-env."""
         del actions
         raise _of_the_runner("step")
 

@@ -110,11 +110,7 @@ def _has(layer: Any, name: str) -> bool:
 
 
 def attributes_of(layer: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The values of attributes, by name; a deque is told as the list of what is in it.
-
-    Raises:
-        AttributeError: there is no such attribute.
-    """
+    """The values of attributes by name, deques as lists; an AttributeError if one is missing."""
     values = {name: attrgetter(name)(layer) for name in names}
     return {name: list(value) if type(value) is deque else value for name, value in values.items()}
 

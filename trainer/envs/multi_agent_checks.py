@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 
 from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, listed
-from trainer.envs.env_checks import described_answer, is_finite, items_of, leaves
+from trainer.envs.env_checks import described_answer, is_finite, is_inside, items_of, leaves
 from trainer.envs.multi_agent_env import EnvAgents, unknown_agent
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.errors import EnvContractError
@@ -190,11 +190,7 @@ class AnswerChecks:
                 )
 
     def check_progress(self, episode: MultiAgentEpisode) -> None:
-        """Checks that an episode in which no agent acts has not come to a standstill.
-
-        Raises:
-            EnvContractError: it has.
-        """
+        """Raises an EnvContractError if an episode stands still in which no agent acts."""
         if episode.num_empty_steps <= self.max_empty_steps or episode.is_done:
             return
         ended = episode.ended_agents
@@ -228,26 +224,13 @@ def _why_outside(observation: Any, space: gymnasium.Space[Any], place: str = "")
         parts = enumerate(space)
     else:
         return (
-            "" if _is_inside(observation, space) else f"{at}{_leaf(observation)}, expected {space}"
+            "" if is_inside(observation, space) else f"{at}{_leaf(observation)}, expected {space}"
         )
     for key, part in parts:
         found = _why_outside(observation[key], part, f"{place}[{key!r}]")
         if found:
             return found
     return ""
-
-
-def _is_inside(observation: Any, space: gymnasium.Space[Any]) -> bool:
-    if space.contains(observation):
-        return True
-    if not isinstance(space, gymnasium.spaces.Box):
-        return False
-    try:
-        array = np.asarray(observation)
-    except ValueError:  # lists of unequal lengths
-        return False
-    # Bounds a little too narrow, or float64 for float32, are common and harmless here.
-    return array.shape == space.shape and np.can_cast(array.dtype, space.dtype, "same_kind")
 
 
 def _leaf(observation: Any) -> str:
@@ -260,14 +243,9 @@ def _leaf(observation: Any) -> str:
 
 
 def check_agents_finite(episodes: Iterable[MultiAgentEpisode], *, name: str) -> None:
-    """Checks that observations and rewards hold neither NaN nor infinity.
+    """Raises an EnvContractError if observations or rewards hold NaN or infinity.
 
-    Args:
-        episodes: as they are handed out.
-        name: of the env, for the message.
-
-    Raises:
-        EnvContractError: one of them does; names agent, key, episode and env step.
+    It names agent, key, episode and env step.
     """
     for episode in episodes:
         for agent, own in episode.agent_episodes.items():

@@ -168,14 +168,9 @@ class EnvAgents:
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any], *, name: str) -> EnvAgents:
-        """Asks an env for its agents and their spaces.
+        """Asks an env, or a wrapper with its attributes, for its agents and their spaces.
 
-        Args:
-            env: a `MultiAgentEnv`, or a wrapper with its attributes.
-            name: of the env, for messages.
-
-        Raises:
-            EnvContractError: it does not say, or says what cannot be; names the remedy.
+        An EnvContractError names the remedy if it does not say, or says what cannot be.
         """
         ids = _checked_ids(_possible_agents(env), name)
         return cls(
@@ -220,15 +215,10 @@ class EnvAgents:
         )
 
     def check_same(self, other: EnvAgents, *, first: str, second: str) -> None:
-        """Checks that another env has the same agents and spaces.
+        """Raises an EnvContractError unless another env has the same agents and spaces.
 
-        Args:
-            other: of the other env.
-            first: what this env is called in the message.
-            second: what the other one is called.
-
-        Raises:
-            EnvContractError: it has not; names what differs.
+        It names what differs; `first` and `second` are what it calls this env and the
+        other.
         """
         if self.ids != other.ids:
             problem = f"agents: {listed(self.ids)} and {listed(other.ids)}"
@@ -367,11 +357,7 @@ class GroupedAgents(MultiAgentWrapper):
         return self._grouped_observations(observations), self._grouped_infos(infos, {})
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Steps the env with the members' actions.
-
-        Raises:
-            EnvContractError: some members of a group are observed, and others are not.
-        """
+        """Steps the env; an EnvContractError if only some members of a group are observed."""
         own: dict[AgentId, Any] = {}
         for agent, action in actions.items():
             own.update(

@@ -52,11 +52,7 @@ class VectorStep:
     """
 
     def __init__(self, answer: Any, env: NativeVectorEnv) -> None:
-        """Takes apart what `step` returned.
-
-        Raises:
-            EnvContractError: it is not what a vector env returns.
-        """
+        """Takes apart what `step` returned; an EnvContractError unless vector envs return it."""
         self._env = env
         name, count = env.native_name, env.num_envs
         if not isinstance(answer, tuple) or len(answer) != 5:
@@ -181,11 +177,7 @@ class SubEnv(gymnasium.Env[Any, Any]):
         return self._whole.whole_state() if self._index == 0 else self._whole.state_name()
 
     def set_state(self, state: Any) -> None:
-        """Brings the whole env there, or checks that it is there.
-
-        Raises:
-            ValueError: it is the state of other sub-envs.
-        """
+        """Brings the whole env there, or checks that it is; a ValueError for other sub-envs."""
         if self._index == 0:
             self._whole.set_whole_state(state)
         elif state != self._whole.state_name():
@@ -324,11 +316,7 @@ class NativeVectorEnv(VectorEnv):
         self._show(self.native.reset(options={"reset_mask": ended.copy()}))
 
     def _show(self, answer: Any) -> None:
-        """Takes over what `reset` returned.
-
-        Raises:
-            EnvContractError: it is not what a vector env returns.
-        """
+        """Takes over what `reset` returned; an EnvContractError unless vector envs return that."""
         check_reset(answer, name=self.native_name)
         self._observations, self._infos = self.rows_of(answer[0]), answer[1]
         if len(self._observations) != self.num_envs:
@@ -374,11 +362,7 @@ class NativeVectorEnv(VectorEnv):
         return self._name
 
     def set_whole_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `whole_state` gave.
-
-        Raises:
-            ValueError: it is of another number of sub-envs.
-        """
+        """Goes on from what `whole_state` gave; a ValueError for another number of sub-envs."""
         if self.state is None or len(state["fresh"]) != self.num_envs:
             raise ValueError(
                 f"it is of {len(state['fresh'])} sub-envs, and there are {self.num_envs}"
@@ -402,10 +386,6 @@ class NativeVectorEnv(VectorEnv):
         member = getattr(self.native.unwrapped, name)
         return (member(*args, **kwargs) if callable(member) else member,) * self.num_envs
 
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every sub-env; see `call`."""
-        return self.call(name)
-
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of every sub-env, or of the vector env as a whole."""
         if hasattr(self.native, "set_attr"):
@@ -418,11 +398,7 @@ class NativeVectorEnv(VectorEnv):
         return tuple(self.native.render() or ())
 
     def replace(self, index: int, env: gymnasium.Env[Any, Any], context: EnvContext) -> None:
-        """Refused: sub-envs of a vector env cannot be made one by one.
-
-        Raises:
-            EnvError: always.
-        """
+        """Raises an EnvError: sub-envs of a vector env cannot be made one by one."""
         del env, context
         raise EnvError(f"Sub-env {index} of a vector env cannot be made anew alone.")
 

@@ -98,22 +98,14 @@ class AgentColumns:
     # Which agents.
 
     def chosen(self, agent_ids: Any) -> list[AgentId] | None:
-        """The agents that were named, canonical order; None if none were.
-
-        Raises:
-            EpisodeError: one of them is not known.
-        """
+        """The agents that were named, canonical order; None for none. Errors as of `known_id`."""
         if agent_ids is None:
             return None
         one = isinstance(agent_ids, str) or not isinstance(agent_ids, Iterable)
         return [self.known_id(agent) for agent in ([agent_ids] if one else agent_ids)]
 
     def known_id(self, agent: Any) -> AgentId:
-        """The id of an agent that the episode knows.
-
-        Raises:
-            EpisodeError: it does not know it.
-        """
+        """The id of an agent; an EpisodeError unless the episode knows it."""
         known = {each: each for each in self._ledger.known()}
         try:
             own = known.get(agent)
@@ -160,11 +152,7 @@ class AgentColumns:
         return self._by_env_step(tracks, question, total)
 
     def outputs(self, question: Question, *, key: str | None) -> Any:
-        """The answer of `get_extra_model_outputs`.
-
-        Raises:
-            UnknownOutputError: no agent has an output of that name.
-        """
+        """The answer of `get_extra_model_outputs`; an UnknownOutputError if there is none."""
         names = self._output_names()
         if key is None:
             answers = {name: self.read("outputs", question, key=name) for name in names}

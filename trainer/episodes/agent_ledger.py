@@ -298,11 +298,7 @@ class AgentLedger:
         return {*(self.possible or ()), *self.lines, *self.ends, *self.appeared, *self.modules}
 
     def own_id(self, agent: Any, where: str) -> AgentId:
-        """The id in the form that the ledger uses.
-
-        Raises:
-            EnvContractError: there is no such agent.
-        """
+        """The id in the form that the ledger uses; an EnvContractError if there is no such one."""
         own = plain_id(agent) if self.possible is None else self._ids.get(agent)
         if own is None or type(agent) is bool or why_no_agent_id(own) is not None:
             self._refuse_id(agent, where)

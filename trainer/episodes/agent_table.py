@@ -40,11 +40,7 @@ class AgentTable:
         *,
         id_: str,
     ) -> None:
-        """Takes the lists as `MultiAgentEpisode` does.
-
-        Raises:
-            EpisodeError: their lengths do not fit together.
-        """
+        """Takes the lists as `MultiAgentEpisode` does; an EpisodeError unless their lengths fit."""
         self._observations = list(observations or ())
         self._actions = list(actions or ())
         steps = max(0, len(self._observations) - 1)
@@ -140,11 +136,7 @@ def make_lookback(
 def given_agents(
     possible: Iterable[Any] | None, spaces: Any, modules: Any, id_: str
 ) -> list[AgentId] | None:
-    """All agents that can ever appear; None if unknown.
-
-    Raises:
-        EnvContractError: one of them cannot be an agent.
-    """
+    """All agents that can ever appear; None if unknown. An EnvContractError for other things."""
     if possible is None and spaces:
         possible = spaces.keys()
     agents = None if possible is None else list(possible)
@@ -153,11 +145,7 @@ def given_agents(
 
 
 def given_lookback(lookback: int | Literal["auto"], steps: int, id_: str) -> int:
-    """How many of the given env steps are look-back.
-
-    Raises:
-        EpisodeError: fewer than none.
-    """
+    """How many of the given env steps are look-back; an EpisodeError for fewer than none."""
     if lookback == "auto":
         return steps
     if lookback < 0:
@@ -179,11 +167,7 @@ def _check_ids(agents: Iterable[Any], id_: str) -> None:
 
 
 def check_dicts(id_: str, **given: Any) -> None:
-    """Checks that what an env gave are dicts by agent.
-
-    Raises:
-        EnvContractError: one of them is none.
-    """
+    """Raises an EnvContractError unless all that an env gave are dicts by agent."""
     for name, value in given.items():
         if value is not None and not isinstance(value, Mapping):
             raise EnvContractError(

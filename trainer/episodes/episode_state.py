@@ -172,11 +172,7 @@ class Episode:
         )
 
     def _data_that_stays(self) -> dict[Any, Any]:
-        """The copy of `custom_data` that a cut leaves here.
-
-        Raises:
-            EpisodeError: the episode cannot be cut, or the data cannot be copied.
-        """
+        """The copy of `custom_data` that a cut leaves; an EpisodeError if there can be none."""
         if self.is_done or not self.is_reset:
             raise EpisodeError(
                 f"{self!r} {'is done' if self.is_done else 'was not reset'}, so it cannot be cut. "
@@ -335,11 +331,7 @@ def copied_containers(value: Any) -> Any:
 
 
 def deep_copied(custom_data: dict[Any, Any]) -> dict[Any, Any]:
-    """A deep copy of an episode's `custom_data`.
-
-    Raises:
-        EpisodeError: something in it cannot be copied.
-    """
+    """A deep copy of an episode's `custom_data`; an EpisodeError if there can be none."""
     if not custom_data:
         return {}
     try:

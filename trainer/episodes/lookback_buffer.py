@@ -269,11 +269,7 @@ def _no_index(index: Any) -> EpisodeIndexError:
 
 
 def num_items(items: Any) -> int:
-    """How many items a list or a batch holds.
-
-    Raises:
-        EpisodeError: it is neither.
-    """
+    """How many items a list or a batch holds; an EpisodeError if it is neither."""
     return len(items) if isinstance(items, list) else nested.checked_length(items, name="new_data")
 
 

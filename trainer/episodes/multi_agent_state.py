@@ -209,11 +209,7 @@ def ledger_from_state(
     action_spaces: Mapping[AgentId, Any] | None,
     make_episode: Callable[[State, Any, Any], SingleAgentEpisode],
 ) -> AgentLedger:
-    """The ledger of a state that was checked.
-
-    Raises:
-        EpisodeError: the columns of an agent's episode do not fit together.
-    """
+    """The ledger of a state that was checked; an EpisodeError if an agent's columns do not fit."""
     ledger = AgentLedger(
         state["id_"],
         possible=state["possible"],

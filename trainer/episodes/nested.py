@@ -147,11 +147,7 @@ def concatenate(first: Any, *others: Any) -> Any:
 
 
 def batch_copy(data: Any, *, name: str) -> Any:
-    """A batch with memory of its own, from a batch or a list of at least one item.
-
-    Raises:
-        EpisodeError: see `stack`.
-    """
+    """A batch with memory of its own, from a batch or a list of at least one item; see `stack`."""
     return stack(data, name=name) if isinstance(data, list) else map_leaves(np.array, data)
 
 

@@ -16,6 +16,7 @@ import math
 import numbers
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
@@ -70,12 +71,7 @@ class Subject:
 
     @classmethod
     def from_state(cls, state: State, now: Subject) -> Subject:
-        """The subject that `get_state` was called on.
-
-        Args:
-            state: the plain data.
-            now: what an evaluation that begins now would be of.
-        """
+        """The subject that `get_state` was called on; `now` is that of an evaluation of now."""
         table, ids = None, now.weights.modules.ids
         if "table" in state and now.table is not None:
             table = table_from_record(state["table"], now=now.table)
@@ -185,12 +181,7 @@ class Evaluator:
     def start(self, training_group: EnvRunnerGroup, subject: Subject) -> None:
         """Makes the runners, if they are not there yet.
 
-        Args:
-            training_group: the runners that the subject is trained with.
-            subject: what is evaluated next.
-
-        Raises:
-            ConfigError: what is trained by the other group cannot act in this one's env.
+        A ConfigError if what the other group trains cannot act in this one's env.
         """
         if self._is_started:
             return
@@ -263,7 +254,7 @@ class Evaluator:
         self._tell_failed(play.missing)
         self._metrics.aggregate(sample.metrics)
         # By ticket, so that sums and windows do not depend on who played what.
-        by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=_first)
+        by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=itemgetter(0))
         missing = self._without_end(play, ended={number for number, _ in by_number}) + play.missing
         records = [record for _, record in by_number]
         self.num_evaluations += 1
@@ -287,7 +278,7 @@ class Evaluator:
             metrics: what it returned; it stands above what was noted of the episodes that the
                 function let the runners play.
         """
-        num_episodes, records = self.group.num_recorded, self.group.take_records()
+        num_episodes, records = self.group.calls.num_recorded, self.group.take_records()
         self.num_evaluations += 1
         played = self._take_logged()
         if records:  # what the function took for itself it reports as it likes
@@ -394,11 +385,7 @@ class Evaluator:
             )
 
     def add_metrics(self, metrics: Sequence[Any]) -> None:
-        """Adds what users' functions logged in the runners; the next evaluation reports it.
-
-        Args:
-            metrics: one entry per runner, in the order of the runners.
-        """
+        """Adds what users' functions logged, by runner; the next evaluation reports it."""
         self._metrics.aggregate(metrics)
 
     # ---- state
@@ -425,9 +412,9 @@ class Evaluator:
             "num_evaluations": self.num_evaluations,
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
-            "callbacks": self.group.get_callback_states(),
-            **self.group.told_modules(),
-            "slots": self.group.get_task_positions(),
+            "callbacks": self.group.slot_states.get_callback_states(),
+            **self.group.slot_states.told_modules(),
+            "slots": self.group.tasks.positions(),
         }
 
     def set_state(self, state: State) -> None:
@@ -445,10 +432,6 @@ class Evaluator:
                 **{name: state[name] for name in ("told_modules",) if name in state},
             }
         )
-
-
-def _first(pair: tuple[int, Any]) -> int:
-    return pair[0]
 
 
 # ---- state shape
@@ -725,11 +708,7 @@ class Evaluations:
     # ---- evaluating
 
     def evaluate(self) -> ResultDict:
-        """Evaluates the newest weights, and waits for it.
-
-        Raises:
-            TrainerError: an evaluation called for another one.
-        """
+        """Evaluates the newest weights, and waits for it; a TrainerError within an evaluation."""
         with self._no_other_evaluation():
             evaluator, subject = self._prepare_evaluation()
             function = self._config.custom_evaluation_function

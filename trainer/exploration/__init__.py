@@ -15,7 +15,6 @@ from trainer.exploration.exploration import (
     PiecewiseSchedule,
     PolynomialSchedule,
     WithSubExploration,
-    gumbel_numbers,
     normal_numbers,
     read_schedule,
     uniforms_per_row,

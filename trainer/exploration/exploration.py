@@ -267,11 +267,7 @@ def checked_number(
 
 
 def checked_count(value: Any, *, name: str, minimum: int = 0) -> int:
-    """A whole number of at least `minimum`.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """A whole number of at least `minimum`; a ConfigError for anything else."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
         raise ConfigError(f"`{name}={value!r}`: expected an int ≥ {minimum}.")
     return int(value)
@@ -290,11 +286,7 @@ def ramp(initial: float, final: float, *, start: int, length: int) -> Exploratio
 def schedule_or_ramp(
     setting: Any, initial: float, final: float, *, start: int, length: int, name: str
 ) -> ExplorationSchedule:
-    """The user's own schedule if there is one, else the ramp.
-
-    Raises:
-        ConfigError: the setting is no schedule.
-    """
+    """The user's own schedule if there is one, else the ramp; a ConfigError if it is none."""
     if setting is None:
         return ramp(initial, final, start=start, length=length)
     return read_schedule(setting, name=name)
@@ -332,11 +324,6 @@ def normal_numbers(uniforms: Array) -> Array:
     half = uniforms.shape[1] // 2
     pairs = np.stack([uniforms[:, :half], uniforms[:, half:]], axis=-1).reshape(len(uniforms), -1)
     return from_uniform(pairs, kind="normal", width=2 * half)[:, ::2]
-
-
-def gumbel_numbers(uniforms: Array) -> Array:
-    """Standard Gumbel numbers, float64 [B, A]."""
-    return from_uniform(uniforms, kind="gumbel", width=uniforms.shape[1])
 
 
 def numbers_for(distribution: ActionDistribution, noise: Array, *, kind: NoiseKind) -> Array:

@@ -93,12 +93,7 @@ class FeatureNetworks:
     def __init__(
         self, layers: Mapping[str, tuple[int, Sequence[LayerSpec]]], rng: np.random.Generator
     ) -> None:
-        """Creates and draws the networks.
-
-        Args:
-            layers: name → (number of inputs, layers).
-            rng: draws the weights, network by network.
-        """
+        """Draws the networks one by one; `layers` are name → (number of inputs, layers)."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name, (num_inputs, specs) in layers.items():
             shapes |= MLP.shapes(name, num_inputs=num_inputs, layers=specs)
@@ -121,11 +116,7 @@ class FeatureNetworks:
         return {"weights": self.parameters.get_state(), "optimizer": self._optimizer.get_state()}
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave.
-
-        Raises:
-            ModuleError: it does not fit.
-        """
+        """Takes back what `get_state` gave; a ModuleError if it does not fit."""
         self.parameters.set_state(state["weights"])
         self._optimizer.set_state(state["optimizer"])
 

@@ -60,11 +60,7 @@ class UniformActions:
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        """Plans the drawing.
-
-        Raises:
-            UnsupportedSpaceError: it is another space.
-        """
+        """Plans the drawing; an UnsupportedSpaceError if no uniform actions can be drawn."""
         self._box: _BoxActions | None = None
         self._sizes: list[int] = []
         if isinstance(space, spaces.Discrete):
@@ -107,12 +103,7 @@ class UniformActions:
         return actions[:, 0] if self._is_single else actions
 
     def logp(self, actions: Array, valid: Array | None = None) -> Array:
-        """The log-likelihoods of drawn actions, float32 [B].
-
-        Args:
-            actions: as `draw` gives them.
-            valid: see `draw`.
-        """
+        """The log-likelihoods, float32 [B], of actions as `draw` gives them; `valid` as there."""
         if self._box is not None:
             return self._box.logp(actions)
         if valid is None:  # the same operations, so that the bits of a row depend on itself alone
@@ -313,17 +304,21 @@ class PerWorkerEpsilonGreedy(EpsilonGreedy):
     def __init__(self, action_space: spaces.Space[Any], **settings: Any) -> None:
         """See `EpsilonGreedy`, whose schedule counts only without env runners."""
         super().__init__(action_space, **settings)
-        if self.num_workers > 0:
-            self.epsilon_schedule = ConstantSchedule(
-                constant_per_worker(self.worker_index - 1, self.num_workers)
-                if self.worker_index > 0
-                else 0.0
-            )
+        constant = constant_per_worker(self, number=self.worker_index - 1)
+        self.epsilon_schedule = constant or self.epsilon_schedule
 
 
-def constant_per_worker(number: int, num_workers: int) -> float:
-    """0.4^(1 + 7·number/max(1, num_workers - 1)), Horgan et al. 2018, section 4."""
-    return float(_BASE ** (1.0 + _EXPONENT * number / max(1, num_workers - 1)))
+def constant_per_worker(strategy: Exploration, *, number: int) -> ExplorationSchedule | None:
+    """0.4^(1 + 7·number/max(1, num_workers - 1)), Horgan et al. 2018, section 4.
+
+    0 in the main process beside runners; None if it samples alone.
+    """
+    if strategy.num_workers == 0:
+        return None
+    if strategy.worker_index == 0:
+        return ConstantSchedule(0.0)
+    exponent = 1.0 + _EXPONENT * number / max(1, strategy.num_workers - 1)
+    return ConstantSchedule(float(_BASE**exponent))
 
 
 # ---- soft q
@@ -590,15 +585,8 @@ class PerWorkerGaussianNoise(GaussianNoise):
     def __init__(self, action_space: spaces.Space[Any], **settings: Any) -> None:
         """See `GaussianNoise`, whose schedule counts only without env runners."""
         super().__init__(action_space, **settings)
-        self.scale_schedule = scale_per_worker(self) or self.scale_schedule
-
-
-def scale_per_worker(strategy: Exploration) -> ExplorationSchedule | None:
-    """The constant scale of a strategy's runner; None if the main process samples alone."""
-    if strategy.num_workers == 0:
-        return None
-    index = strategy.worker_index
-    return ConstantSchedule(constant_per_worker(index, strategy.num_workers) if index else 0.0)
+        constant = constant_per_worker(self, number=self.worker_index)
+        self.scale_schedule = constant or self.scale_schedule
 
 
 # ---- ornstein uhlenbeck noise
@@ -676,7 +664,8 @@ class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
     def __init__(self, action_space: spaces.Space[Any], **settings: Any) -> None:
         """See `OrnsteinUhlenbeckNoise`, whose schedule counts only without env runners."""
         super().__init__(action_space, **settings)
-        self.scale_schedule = scale_per_worker(self) or self.scale_schedule
+        constant = constant_per_worker(self, number=self.worker_index)
+        self.scale_schedule = constant or self.scale_schedule
 
 
 # ---- parameter noise

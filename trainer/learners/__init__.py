@@ -14,7 +14,6 @@ from trainer.learners.learner import (
     EpisodeLearner,
     Learner,
     LearnerSettings,
-    LearnerSpec,
     ReplayBatch,
     ReplayLearner,
     ReplaySettings,

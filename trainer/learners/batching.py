@@ -156,21 +156,12 @@ class SequenceBatching:
     keeps_rows = True
 
     def __init__(self, max_seq_len: int, previous: PreviousSteps | None = None) -> None:
-        """Batches nothing yet.
-
-        Args:
-            max_seq_len: the most rows of a sequence, ≥ 1.
-            previous: see `Batching`.
-        """
+        """Batches nothing yet; sequences have at most `max_seq_len` rows, ≥ 1."""
         self._max_seq_len = max_seq_len
         self.previous = previous
 
     def state_rows(self, columns: Columns) -> dict[str, Any]:
-        """The states before all steps, as `state_in`.
-
-        Raises:
-            EpisodeError: the episodes do not say them.
-        """
+        """The states before all steps, as `state_in`; an EpisodeError if episodes lack them."""
         return {STATE_IN: self._states(columns)}
 
     def _states(self, columns: Columns) -> Any:

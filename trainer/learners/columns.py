@@ -162,7 +162,8 @@ def columns_from_episodes(
             "Sample at least one env step before an update."
         )
     sources = row_sources(chunks) if previous is None else None
-    if sources is not None and all(_has_usual_outputs(source) for source, _ in sources):
+    usual = {ACTION_LOGP, ACTION_DIST_INPUTS}
+    if sources is not None and all(source.flat()[3].keys() == usual for source, _ in sources):
         is_terminated = np.array([chunk.is_terminated for chunk in chunks])
         return _columns_from_rows(sources, is_terminated, encoder, memory or RowMemory())
     _require_model_outputs(chunks)
@@ -186,10 +187,6 @@ def columns_from_episodes(
         vf_preds=_values(chunks),
         last_inputs={} if previous is None else previous.after(chunks),
     )
-
-
-def _has_usual_outputs(source: RowSource) -> bool:
-    return source.flat()[3].keys() == {ACTION_LOGP, ACTION_DIST_INPUTS}
 
 
 def _columns_from_rows(

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -68,12 +68,7 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
-        """The values of these settings in a config.
-
-        Args:
-            config: an `AlgorithmConfig`.
-            **others: settings whose values come from elsewhere.
-        """
+        """The values of these settings in an `AlgorithmConfig`; `others` come from elsewhere."""
         names = [field.name for field in dataclasses.fields(cls) if field.name in config]
         return cls(**{**{name: config[name] for name in names}, **others})
 
@@ -284,37 +279,6 @@ class Learner(Checkpointable):
         del state
 
 
-LearnerT = TypeVar("LearnerT", bound=Learner)
-
-
-@dataclass(frozen=True)
-class LearnerSpec(Generic[LearnerT]):
-    """What is needed to build a learner.
-
-    Attributes:
-        learner_class: e.g. `PPOLearner`.
-        module_spec: the network, with both spaces.
-        settings: the settings class of that learner.
-        root_seed: the seed of the run, ≥ 0.
-        position: of the module's random numbers among those of others (`module_position`).
-    """
-
-    learner_class: type[LearnerT]
-    module_spec: RLModuleSpec
-    settings: Any
-    root_seed: int
-    position: tuple[int, ...] = ()
-
-    def build(self) -> LearnerT:
-        """A new learner with weights drawn from the root seed."""
-        return self.learner_class(
-            module_spec=self.module_spec,
-            settings=self.settings,
-            root_seed=self.root_seed,
-            position=self.position,
-        )
-
-
 def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array]) -> ModuleError:
     """Says where numbers that are not finite were found."""
     places = [f"the loss ({loss})"] if not math.isfinite(loss) else []
@@ -355,7 +319,7 @@ class EpisodeLearner(Learner, ABC):
     """Learns from episodes that its own weights have just played.
 
     Life:
-        learner = LearnerSpec(...).build()
+        learner = PPOLearner(module_spec=…, settings=…, root_seed=…)
         metrics = learner.update(episodes, num_env_steps_sampled_before=...)     once per iteration
         weights = learner.module.get_state(inference_only=True)                  for the env runners
         state = learner.get_state(); learner.set_state(state)                    exact resume
@@ -545,12 +509,7 @@ class UpdateMetrics(Mapping[str, Any]):
     """
 
     def __init__(self, known: Mapping[str, Any], update: ReplayUpdate) -> None:
-        """Computes nothing.
-
-        Args:
-            known: metrics that cost nothing.
-            update: makes the others.
-        """
+        """Computes nothing: `known` metrics cost nothing, and `update` makes the others."""
         self._known = known
         self._update = update
         self._all: dict[str, Any] | None = None

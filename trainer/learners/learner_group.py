@@ -6,18 +6,20 @@ Which chunks a module learns from is decided here, too: those that it acted in.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.learners.columns import BatchListener
-from trainer.learners.learner import EpisodeLearner, LearnerT, ReplayLearner
+from trainer.learners.learner import EpisodeLearner, Learner, ReplayLearner
 from trainer.modules import ByModule
 from trainer.replay import ReplayBuffer
 from trainer.types import ModuleId, State
 
 Metrics = dict[ModuleId, Mapping[str, Any]]
 """Of the modules that were updated, by their key under `learners/{module_id}`."""
+
+LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class LearnerGroup(ByModule[LearnerT]):
@@ -68,12 +70,7 @@ class LearnerGroup(ByModule[LearnerT]):
     def update_from(
         self: LearnerGroup[ReplayLearner], buffers: ByModule[ReplayBuffer], **options: Any
     ) -> Metrics:
-        """Lets every module learn from its buffer; one whose buffer is empty makes no update.
-
-        Args:
-            buffers: of each module that is trained.
-            options: see `ReplayLearner.update_from`; what fails is undone by the algorithm.
-        """
+        """Lets modules learn from their buffers, unless empty; see `ReplayLearner.update_from`."""
         return {
             id_: self[id_].update_from(buffer, **options)
             for id_, buffer in buffers.items()
@@ -84,12 +81,7 @@ class LearnerGroup(ByModule[LearnerT]):
 def chunks_by_module(
     episodes: Sequence[SingleAgentEpisode | MultiAgentEpisode], ids: Collection[ModuleId]
 ) -> ByModule[Sequence[SingleAgentEpisode]]:
-    """The chunks that each module acted in, in their order; those of an only module are all.
-
-    Args:
-        episodes: chunks in order of env slot, then time.
-        ids: the modules.
-    """
+    """The chunks that each module acted in, in their order; those of an only module are all."""
     chunks: Sequence[SingleAgentEpisode]
     chunks = [chunk for episode in episodes for chunk in _of_agents(episode)]
     if len(ids) == 1:

@@ -167,11 +167,7 @@ class StatisticTable:
         self._clock = clock
 
     def find(self, key: Key) -> Statistic | None:
-        """The statistic of a key in any spelling; None if there is none.
-
-        Raises:
-            MetricsError: it is no key.
-        """
+        """The statistic of a key in any spelling; None if there is none. Errors as of `path_of`."""
         return self.by_path.get(path_of(key))
 
     def find_or_make(

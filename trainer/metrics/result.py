@@ -11,7 +11,7 @@ from typing import Any, Final
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean, nearest
-from checkpoints.trees import leaves
+from checkpoints.trees import at_path, leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
 
@@ -615,22 +615,15 @@ class ResultDict(dict[str, Any]):
         if not isinstance(key, str):
             return _MISSING
         if "/" in key:
-            return self._at_path(key)
+            found = at_path(self, key, _MISSING)
+            # Rarer: ids that are numbers, percentiles, and keys with slashes in them.
+            return _by_text(self, key) if found is _MISSING else found
         if key in OLD_NAMES.result_keys:
             try:
                 return OLD_NAMES.result_keys[key](self)
             except KeyError:
                 return _MISSING
         return _by_text(self, key)
-
-    def _at_path(self, path: str) -> Any:
-        tree: Any = self
-        for part in path.split("/"):
-            if not isinstance(tree, Mapping) or part not in tree:
-                # Rarer: ids that are numbers, percentiles, and keys with slashes in them.
-                return _by_text(self, path)
-            tree = tree[part]
-        return tree
 
     def _message(self, key: object) -> str:
         known = [*self.flat(), *self, *OLD_NAMES.result_keys]

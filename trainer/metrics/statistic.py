@@ -85,38 +85,15 @@ def exact_partials(values: Iterable[float]) -> list[float]:
 # ---- kept values
 
 
-class KeptValues:
-    """The last values that were added, up to a limit.
+class _ReadValues:
+    """What can be asked of values that are kept one by one, in order of time."""
 
-    `merge` puts the other's values behind its own. With the same limit it is associative: whatever
-    the grouping, the last values of the whole sequence remain.
-    """
-
-    __slots__ = ("values",)
-
-    def __init__(self, limit: int | None = None, values: Iterable[Any] = ()) -> None:
-        """Keeps `values`, at most the last `limit` of them (None: all)."""
-        self.values: deque[Any] = deque(values, maxlen=limit)
-
-    def add(self, value: Any) -> None:
-        """Adds one value."""
-        self.values.append(value)
-
-    def merge(self, other: KeptValues) -> None:
-        """Adds the other's values behind its own."""
-        self.values.extend(other.values)
-
-    def drop_newest(self) -> bool:
-        """Forgets the newest value; whether there was one."""
-        if not self.values:
-            return False
-        self.values.pop()
-        return True
+    __slots__ = ()
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was added, not even NaN."""
-        return not self.values
+    def values(self) -> Sequence[Any]:
+        """The values: numbers, also NaN, or lists and arrays of numbers."""
+        raise NotImplementedError
 
     def numbers(self) -> list[float]:
         """The values without NaN, if they are numbers; those in lists and arrays one by one."""
@@ -127,6 +104,11 @@ class KeptValues:
             else:
                 found.extend(np.ravel(value).tolist())
         return [number for number in found if not math.isnan(number)]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added, not even NaN."""
+        return not self.values
 
     @property
     def nan_count(self) -> int:
@@ -161,6 +143,35 @@ class KeptValues:
     def high(self) -> float:
         """The largest number; NaN without numbers."""
         return max(self.numbers(), default=math.nan)
+
+
+class KeptValues(_ReadValues):
+    """The last values that were added, up to a limit.
+
+    `merge` puts the other's values behind its own. With the same limit it is associative: whatever
+    the grouping, the last values of the whole sequence remain.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, limit: int | None = None, values: Iterable[Any] = ()) -> None:
+        """Keeps `values`, at most the last `limit` of them (None: all)."""
+        self.values: deque[Any] = deque(values, maxlen=limit)
+
+    def add(self, value: Any) -> None:
+        """Adds one value."""
+        self.values.append(value)
+
+    def merge(self, other: KeptValues) -> None:
+        """Adds the other's values behind its own."""
+        self.values.extend(other.values)
+
+    def drop_newest(self) -> bool:
+        """Forgets the newest value; whether there was one."""
+        if not self.values:
+            return False
+        self.values.pop()
+        return True
 
     def moving_average(self, coefficient: float) -> float:
         """The first number, then c·new + (1 - c)·old for every other one; NaN if empty."""
@@ -331,7 +342,7 @@ class Moments:
 # ---- values by index
 
 
-class ValuesByIndex:
+class ValuesByIndex(_ReadValues):
     """The last entries up to a limit; an entry is what several loggers logged at the same index.
 
     For `reduce_per_index_on_aggregate=True`. Indices are counted from the newest value, because
@@ -345,12 +356,7 @@ class ValuesByIndex:
     __slots__ = ("_entries", "_reduction")
 
     def __init__(self, limit: int | None, *, reduction: str) -> None:
-        """No entries.
-
-        Args:
-            limit: keep so many of the last entries; None keeps all.
-            reduction: what becomes of an entry, one of `REDUCTIONS`.
-        """
+        """No entries: at most the last `limit` (None: all), each reduced as `REDUCTIONS` names."""
         self._entries: deque[Moments] = deque(maxlen=limit)
         self._reduction = reduction
 
@@ -380,50 +386,10 @@ class ValuesByIndex:
         return True
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was added, not even NaN."""
-        return not self._entries
-
-    @property
     def values(self) -> list[float]:
         """The reduced entries in order of time, NaN where an entry has no number."""
         name = REDUCTIONS[self._reduction]
         return [getattr(entry, name) if entry.count else math.nan for entry in self._entries]
-
-    def _numbers(self) -> list[float]:
-        return [value for value in self.values if not math.isnan(value)]
-
-    @property
-    def count(self) -> int:
-        """How many entries have a number."""
-        return len(self._numbers())
-
-    @property
-    def nan_count(self) -> int:
-        """How many entries have none."""
-        return len(self._entries) - self.count
-
-    @property
-    def total(self) -> float:
-        """The sum of the reduced entries, rounded once; an int if all are."""
-        numbers = self._numbers()
-        return sum(numbers) if all(type(n) is int for n in numbers) else rounded_sum(numbers)
-
-    @property
-    def mean(self) -> float:
-        """The mean of the reduced entries; NaN without numbers."""
-        numbers = self._numbers()
-        return rounded_mean(numbers, len(numbers))
-
-    @property
-    def low(self) -> float:
-        """The smallest reduced entry; NaN without numbers."""
-        return min(self._numbers(), default=math.nan)
-
-    @property
-    def high(self) -> float:
-        """The largest reduced entry; NaN without numbers."""
-        return max(self._numbers(), default=math.nan)
 
     def get_state(self) -> State:
         """Plain data."""
@@ -570,11 +536,7 @@ class Statistic:
             self._begin_measuring()
 
     def accepted(self, value: Any) -> Any:
-        """A value as it is kept.
-
-        Raises:
-            MetricsError: `log` refuses it.
-        """
+        """A value as it is kept; a MetricsError for what `log` refuses."""
         if self.options.reduce is None and isinstance(value, np.ndarray | list | tuple):
             return self._accepted_array(value)
         if isinstance(value, bool | int | np.bool_ | np.integer):
@@ -626,11 +588,7 @@ class Statistic:
         return total
 
     def read(self, stat: Stat | None = None) -> Any:
-        """What a result would say now.
-
-        Args:
-            stat: something else than the reduction that the options ask for.
-        """
+        """What a result would say now, or `stat` in the place of the reduction."""
         total, options = self._total(), self.options
         wanted = options.reduce if stat is None else stat
         if stat is None and options.ema_coeff is not None:

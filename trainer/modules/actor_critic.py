@@ -269,11 +269,7 @@ class PolicyModule(ActorCriticModule):
     has_value_network: ClassVar[bool] = False
 
     def compute_values(self, batch: Mapping[str, Array]) -> Array:
-        """Refuses: there are none.
-
-        Raises:
-            ModuleError: always.
-        """
+        """Raises a ModuleError: there are none."""
         del batch
         raise ModuleError(
             "A PolicyModule predicts no values, because its algorithm learns none (PG's advantages "

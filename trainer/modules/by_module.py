@@ -72,20 +72,12 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
 
     @property
     def only(self) -> ValueT:
-        """The value of the only module.
-
-        Raises:
-            ModuleError: there are several.
-        """
+        """The value of the only module; a ModuleError if there are several."""
         return self._values[self.only_id]
 
     @property
     def only_id(self) -> ModuleId:
-        """The id of the only module.
-
-        Raises:
-            ModuleError: there are several.
-        """
+        """The id of the only module; a ModuleError if there are several."""
         if len(self._values) != 1:
             raise ModuleError(
                 f"There are {len(self._values)} modules ({', '.join(self._values)}), and one was "
@@ -111,12 +103,7 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
     def state_shape(
         shape: Callable[[ModuleId], ShapeCheck], ids: Collection[ModuleId]
     ) -> ShapeCheck:
-        """The check for what `to_state` gives.
-
-        Args:
-            shape: the check for the value of one module.
-            ids: the modules.
-        """
+        """The check for what `to_state` gives; `shape` is that for the value of one module."""
         shapes = {id_: shape(id_) for id_ in ids}
         return next(iter(shapes.values())) if len(shapes) == 1 else fields(shapes)
 
@@ -134,11 +121,7 @@ class ModuleParts(Checkpointable):
     """One component of a checkpoint with a part of its own for each of several modules."""
 
     def __init__(self, parts: Mapping[ModuleId, Any]) -> None:
-        """Puts the parts in canonical order.
-
-        Args:
-            parts: by module id, each with `get_state` and `set_state`.
-        """
+        """Puts the parts, each with `get_state` and `set_state`, in canonical order."""
         self._parts = ByModule(parts)
 
     def check_state(self, state: Any) -> None:
@@ -215,11 +198,7 @@ def why_no_module_id(module_id: object) -> str | None:
 
 
 def check_module_ids(module_ids: Collection[Any]) -> None:
-    """Checks that these can be ids of modules.
-
-    Raises:
-        ConfigError: some cannot; names all of them.
-    """
+    """Raises a ConfigError that names all of these that can be no ids of modules."""
     problems = [problem for problem in map(why_no_module_id, module_ids) if problem is not None]
     if problems:
         raise ConfigError(

@@ -38,11 +38,7 @@ MAX_SEQ_LEN: Final = 20
 
 
 def max_seq_len_of(model_config: Mapping[str, Any]) -> int:
-    """The most steps of one sequence that a network with memory learns from.
-
-    Raises:
-        ConfigError: it is no number of steps.
-    """
+    """The most steps of one sequence that a network learns from; a ConfigError if it is none."""
     given = model_config.get("max_seq_len", MAX_SEQ_LEN)
     if not integer(1).accepts(given):
         raise ConfigError(
@@ -99,11 +95,7 @@ class StateForm:
         return nested.map_leaves(lambda leaf: np.stack([leaf] * count), self.initial)
 
     def single(self, state: Any, *, where: str) -> Any:
-        """One state without a batch dimension, checked; arrays of the module's dtype.
-
-        Raises:
-            ModuleError: see `checked`.
-        """
+        """One state without a batch dimension, as arrays of the module's dtype; see `checked`."""
 
         def as_batch(leaf: Any) -> Any:
             array = as_array(leaf)
@@ -125,11 +117,7 @@ class StateForm:
         return self.rows(outputs[STATE_OUT], count)
 
     def given(self, batch: Mapping[str, Any], count: int) -> Any:
-        """The `state_in` of a batch, checked; the initial state where it holds none.
-
-        Raises:
-            ModuleError: it does not fit.
-        """
+        """The `state_in` of a batch, `checked`; the initial state where it holds none."""
         if STATE_IN not in batch:
             return self.repeated(count)
         return self.checked(batch[STATE_IN], count, where=f"the batch for {self._name}")
@@ -184,11 +172,7 @@ class StateForm:
 
 
 def state_form(module: RLModule) -> StateForm:
-    """What the state of a module with memory looks like; read once.
-
-    Raises:
-        ModuleError: see `StateForm`.
-    """
+    """What the state of a module with memory looks like; read once. Errors as of `StateForm`."""
     form: StateForm | None = module.__dict__.get("_state_form")
     if form is None:
         form = StateForm(module, module.parameters.dtype)
@@ -297,12 +281,7 @@ class PaddedColumns(Mapping[str, Any]):
     """
 
     def __init__(self, batch: Mapping[str, Any], sequences: Sequences) -> None:
-        """Pads nothing yet.
-
-        Args:
-            batch: of rows, with its `state_in`.
-            sequences: where the rows stand.
-        """
+        """Pads nothing yet; the batch of rows has its `state_in`."""
         self._columns = {**batch, SEQ_LENS: sequences.lengths, LOSS_MASK: sequences.mask}
         self._sequences = sequences
 

@@ -178,7 +178,7 @@ class DefaultModelConfig:
         if unknown:
             raise UnknownSettingError(
                 "The `model_config` has keys that the default network does not know: "
-                + "; ".join(_with_suggestion(key, known) for key in unknown)
+                + "; ".join(f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}" for key in unknown)
                 + f". It knows {', '.join(known)}. Correct the spelling, or give an own "
                 "`module_class` in an `RLModuleSpec`, which may use any keys."
             )
@@ -304,11 +304,7 @@ def plain_names(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parsed_filter(entry: Any) -> tuple[int, tuple[int, int], tuple[int, int], str]:
-    """Channels, kernel, stride and padding of one of the `conv_filters`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Channels, kernel, stride and padding of a line of `conv_filters`; a ValueError if none."""
     channels, kernel, stride, *padding = entry
     chosen = padding[0] if padding else "same"
     if len(padding) > 1 or chosen not in PADDINGS or not _is_count(channels):
@@ -341,10 +337,6 @@ def _filter_problems(filters: Any) -> list[str]:
             'horizontal], and "same" or "valid" may follow'
         ]
     return []
-
-
-def _with_suggestion(key: str, known: Sequence[str]) -> str:
-    return f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}"
 
 
 # ---- networks
@@ -481,11 +473,7 @@ class NetworkPlan:
 
 
 def observation_plan(name: str, module: RLModule, config: DefaultModelConfig) -> NetworkPlan:
-    """The network that reads a module's observations first: convolutions, and hidden layers.
-
-    Raises:
-        UnsupportedSpaceError, ConfigError: see `image_of`.
-    """
+    """The network that reads observations first: convolutions and hidden layers; see `image_of`."""
     image = image_of(module, config)
     backend = backend_of(module, config)
     return NetworkPlan(name, module.obs_size, config.hidden_layers(), image, backend)

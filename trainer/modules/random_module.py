@@ -63,11 +63,7 @@ class UniformBox(ActionDistribution):
     def evaluate(
         self, inputs: Array, actions: Array, *, reference: Array | None = None
     ) -> DistributionTerms:
-        """Refused: nothing is learnt.
-
-        Raises:
-            ModuleError: always.
-        """
+        """Raises a ModuleError: nothing is learnt."""
         del inputs, actions, reference
         raise _learns_nothing()
 
@@ -77,11 +73,7 @@ class UniformBox(ActionDistribution):
         return self._uniform.logp(actions)
 
     def entropy(self, inputs: Array) -> Array:
-        """Refused: nothing is learnt.
-
-        Raises:
-            ModuleError: always.
-        """
+        """Raises a ModuleError: nothing is learnt."""
         del inputs
         raise _learns_nothing()
 

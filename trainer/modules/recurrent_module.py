@@ -285,11 +285,7 @@ class RecurrentModule(StatefulRLModule):
             self._towers[name].backward(gradient)
 
     def compute_values(self, batch: Mapping[str, Any]) -> Array:
-        """See `RLModule.compute_values`; a policy alone has none.
-
-        Raises:
-            ModuleError: there is no value network.
-        """
+        """See `RLModule.compute_values`; a ModuleError if there is no value network."""
         if not self.has_value_network:
             raise ModuleError(
                 f"A {type(self).__name__} predicts no values, because its algorithm learns none "

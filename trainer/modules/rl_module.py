@@ -76,11 +76,7 @@ def space_record(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_record(record: Any) -> gym.Space[Any]:
-    """The space that `space_record` described.
-
-    Raises:
-        UnsupportedSpaceError: it describes none.
-    """
+    """The space that `space_record` described; an UnsupportedSpaceError if it describes none."""
     try:
         return _made(record)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
@@ -211,12 +207,9 @@ JUDGED_BY_CHECKED_ROWS: Final = (
 
 
 def check_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> None:
-    """Raises unless a gradient has the shape of what the last `forward_train` gave.
+    """Raises unless a gradient has the shape of the output; `name` is what `backward` calls it.
 
-    Args:
-        name: what `backward` calls it.
-        gradient: what was given.
-        shape: of the output; begins with -1 before the first `forward_train`.
+    The shape begins with -1 before the first `forward_train`.
     """
     if not isinstance(gradient, np.ndarray) or gradient.shape != shape:
         expected = (

@@ -232,12 +232,7 @@ class MaskingCalls:
     """
 
     def __init__(self, module: Any, masks: ActionMasks) -> None:
-        """Goes around a module's methods: its attributes of these names are now ours.
-
-        Args:
-            module: an `RLModule`.
-            masks: where its masks stand.
-        """
+        """Goes around an `RLModule`'s methods: its attributes of these names are now ours."""
         self._masks = masks
         self._forward_acting: Callable[[Array], Array] = module.forward_acting
         self._forward_train: Callable[[Any], dict[str, Array]] = module.forward_train

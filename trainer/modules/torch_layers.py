@@ -52,12 +52,7 @@ class TorchParameters(Parameters):
     """
 
     def __init__(self, tensors: Mapping[str, Any], *, dtype: type[np.floating[Any]]) -> None:
-        """Lays the parameters over a flat vector; they keep their values.
-
-        Args:
-            tensors: `torch.nn.Parameter` objects by name.
-            dtype: number type of the vector.
-        """
+        """Lays `torch.nn.Parameter` objects over a flat vector; they keep their values."""
         super().__init__({name: tuple(p.shape) for name, p in tensors.items()}, dtype=dtype)
         self.tensors = dict(tensors)
 
@@ -154,13 +149,7 @@ class TorchLayers:
     """
 
     def __init__(self, module: Any, torch: Any, dtype: type[np.floating[Any]]) -> None:
-        """Begins without layers; `build` lets the module make them.
-
-        Args:
-            module: the `TorchRLModule`, with spaces, masks and action distribution.
-            torch: the library.
-            dtype: number type of the parameters.
-        """
+        """Begins without layers; `build` lets the module, with spaces and masks, make them."""
         self._module = module
         self.torch = torch
         self._number_type = dtype
@@ -490,11 +479,7 @@ class TorchLayers:
         return values
 
     def values_of(self, batch: dict[str, Any], embeddings: Any) -> Any:
-        """The user's values of a batch of tensors.
-
-        Raises:
-            ModuleError: there are none.
-        """
+        """The user's values of a batch of tensors; a ModuleError if there are none."""
         own = self._module.__dict__.get("_own_values")
         if own is not None:
             if embeddings is None or not _takes_embeddings(own):

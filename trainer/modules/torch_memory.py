@@ -71,7 +71,8 @@ class TorchMemoryLayers(TorchLayers):
         )
         flat = self._padded(rows, sequences).reshape(-1, rows.shape[1])
         observations = self._nested(flat)
-        obs = nested.map_leaves(lambda leaf: _by_sequence(leaf, sequences), observations)
+        shape = sequences.mask.shape  # [N · L, ...] as [N, L, ...]
+        obs = nested.map_leaves(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), observations)
         return {**padded, OBS: obs, STATE_IN: state, SEQ_LENS: lengths, LOSS_MASK: mask}
 
     def _padded(self, column: Any, sequences: Sequences) -> Any:
@@ -215,8 +216,3 @@ class TorchMemoryLayers(TorchLayers):
         sizes: list[int] = []
         nested.map_leaves(lambda leaf: sizes.append(leaf.size), self.form.initial)
         return sum(sizes)
-
-
-def _by_sequence(leaf: Any, sequences: Sequences) -> Any:
-    """Rows of padded sequences, [N · L, ...], as [N, L, ...]."""
-    return leaf.reshape(*sequences.mask.shape, *leaf.shape[1:])

@@ -200,11 +200,7 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = MappingProxyType(
 
 
 def activation_named(name: str) -> Activation:
-    """The activation of that name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The activation of that name; a ConfigError if there is none."""
     if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise ConfigError(
@@ -407,11 +403,7 @@ class TensorDraw:
     def named(
         cls, given: Any, options: Mapping[str, Any] | None, rules: Mapping[str, TensorRule]
     ) -> TensorDraw:
-        """The draw of that name, tried once.
-
-        Raises:
-            ValueError: there is no such rule, or it does not take the options.
-        """
+        """The draw of that name, tried once; a ValueError for unknown rules and options."""
         name = name_of_rule(given)
         if not isinstance(name, str) or name not in rules:
             raise ValueError(f"must be one of {', '.join(rules)}")

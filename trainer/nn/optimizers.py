@@ -94,17 +94,6 @@ class Parameters:
         """New parameters of the same names, shapes and dtype, all zero."""
         return Parameters(self.shapes, dtype=self.dtype)
 
-    def copy_from(self, other: Parameters) -> None:
-        """Takes over all numbers of `other`.
-
-        Raises:
-            ModuleError: `other` has other names or shapes.
-        """
-        if other.shapes != self.shapes:
-            problems = _differences(self.shapes, other.shapes)
-            raise ModuleError(_mismatch_message(problems))
-        self.flat[:] = other.flat
-
     def get_state(self) -> dict[str, Array]:
         """Copies of all tensors by name; while a checkpoint is saved, the tensors themselves.
 
@@ -397,11 +386,7 @@ class GradientClipping:
         return math.sqrt(np.add.reduce(squares))
 
     def clip(self, *, global_norm: float) -> None:
-        """Limits the gradient in place.
-
-        Args:
-            global_norm: what `global_norm()` gave for this gradient.
-        """
+        """Limits the gradient in place; `global_norm()` gave its norm."""
         if self._limit is None:
             return
         gradient = self._gradients.flat

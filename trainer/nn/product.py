@@ -48,11 +48,7 @@ class ProductDistribution(ActionDistribution):
     """
 
     def __init__(self, parts: Parts) -> None:
-        """Lays the parts side by side.
-
-        Args:
-            parts: dicts and tuples of distributions, at least one.
-        """
+        """Lays the parts side by side: dicts and tuples of distributions, at least one."""
         self._structure = parts
         leaves = list(_leaves(parts, ()))
         kinds = {distribution.noise_kind for _, distribution in leaves}

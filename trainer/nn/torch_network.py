@@ -117,11 +117,7 @@ class TorchMLP(MLP):
     """An `MLP` whose passes forward and backward are made by Torch."""
 
     def __init__(self, parameters: Parameters, gradients: Parameters, **network: Any) -> None:
-        """See `MLP`.
-
-        Raises:
-            ImportError: Torch is not installed.
-        """
+        """See `MLP`; an ImportError if Torch is not installed."""
         super().__init__(parameters, gradients, **network)
         layers_in_torch = [_Dense(layer) for layer in self.layers]
         self._graph = _Graph(layers_in_torch, before=(1, 0), after=(1, 0))
@@ -151,11 +147,7 @@ class TorchStack(ConvolutionStack):
     """
 
     def __init__(self, parameters: Parameters, gradients: Parameters, **network: Any) -> None:
-        """See `ConvolutionStack`.
-
-        Raises:
-            ImportError: Torch is not installed.
-        """
+        """See `ConvolutionStack`; an ImportError if Torch is not installed."""
         super().__init__(parameters, gradients, **network)
         layers = [_Convolution(layer) for layer in self._layers]
         self._graph = _Graph(layers, before=(0, 3, 1, 2), after=(0, 2, 3, 1))
@@ -173,11 +165,7 @@ class TorchLSTM(LSTM):
     """An `LSTM` whose passes over sequences are made by Torch; `step` is NumPy's."""
 
     def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
-        """See `LSTM`.
-
-        Raises:
-            ImportError: Torch is not installed.
-        """
+        """See `LSTM`; an ImportError if Torch is not installed."""
         super().__init__(parameters, gradients, **layer)
         self._in_torch = _Recurrence(self, "lstm", parameters, gradients, layer["name"])
 
@@ -194,11 +182,7 @@ class TorchGRU(GRU):
     """A `GRU` whose passes over sequences are made by Torch; `step` is NumPy's."""
 
     def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
-        """See `GRU`.
-
-        Raises:
-            ImportError: Torch is not installed.
-        """
+        """See `GRU`; an ImportError if Torch is not installed."""
         super().__init__(parameters, gradients, **layer)
         self._in_torch = _Recurrence(self, "gru", parameters, gradients, layer["name"])
 

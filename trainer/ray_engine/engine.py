@@ -355,8 +355,8 @@ class RayPlace:
         if poll.exception() is None:  # else the call's own answer tells
             self._is_placed = True
             heartbeat: Heartbeat = pickle.loads(poll.result())  # noqa: S301 - our own actor
-            is_newer = heartbeat.num_heartbeats >= self._last_heartbeats()
-            if heartbeat.call == self._call and is_newer:
+            last = self._last.num_heartbeats if self._last.call == self._call else 0
+            if heartbeat.call == self._call and heartbeat.num_heartbeats >= last:
                 self._hear(heartbeat)
 
     def _poll_every_s(self) -> float:
@@ -370,9 +370,6 @@ class RayPlace:
         self._last, self._is_placed = heartbeat, True
         if self.host is not None:
             self.host.node = heartbeat.node
-
-    def _last_heartbeats(self) -> int:
-        return self._last.num_heartbeats if self._last.call == self._call else 0
 
     # ---- ending
 
@@ -613,11 +610,7 @@ class RayEngine:
         return ArrivalFlag()
 
     def make_place(self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing) -> RayPlace:
-        """Makes an empty place; see `Engine`.
-
-        Raises:
-            EngineError: there is no cluster to connect to, or it lacks what workers need.
-        """
+        """Makes an empty place; an EngineError without a cluster that has what workers need."""
         self._connect()
         place = RayPlace(name, engine=self, arrivals=arrivals, inherit=inherit)
         self._places.add(place)
@@ -652,11 +645,7 @@ class RayEngine:
         return [facts_of_this_machine(), *self._machines.values()]
 
     def num_cpus_there(self) -> float:
-        """CPUs of the cluster; 0 if it is one of our own, on this machine.
-
-        Raises:
-            EngineError: there is no cluster to connect to.
-        """
+        """CPUs of the cluster; 0 if it is our own, on this machine. Errors as of `make_place`."""
         self._connect()
         return 0.0 if cluster.is_own() else float(self._ray.cluster_resources().get("CPU", 0.0))
 
@@ -790,12 +779,7 @@ class RayEngine:
         return "ended" if done else "stuck"
 
     def end_host(self, host: Host, stuck: Heartbeat | None) -> None:
-        """Ends an actor, and with it the workers that it keeps.
-
-        Args:
-            host: the actor.
-            stuck: the last heartbeat of one that does not answer; None if it does, or is gone.
-        """
+        """Ends an actor and its workers; `stuck` is the last heartbeat of one without an answer."""
         self.notice_disconnection()
         if host.is_gone:
             return

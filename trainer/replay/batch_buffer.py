@@ -25,11 +25,7 @@ _SEQ_LENS: Final = "seq_lens"
 
 
 def storage_unit_of(given: Any) -> str:
-    """The name of a storage unit, of RLlib's constants too.
-
-    Raises:
-        ReplayError: there is no such unit.
-    """
+    """The name of a storage unit, of RLlib's constants too; a ReplayError if there is none."""
     name = str(getattr(given, "value", given)).lower()
     if name not in STORAGE_UNITS:
         raise ReplayError(

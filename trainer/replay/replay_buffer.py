@@ -75,11 +75,7 @@ _STATE: Final = shapes.fields(
 
 
 def check_replay_state(state: State) -> None:
-    """Raises unless the parts of a state fit each other.
-
-    Raises:
-        CheckpointMismatchError: names what does not.
-    """
+    """Raises a CheckpointMismatchError unless the parts of a state fit each other."""
     if "layout" not in state or not isinstance(state["layout"], dict):
         shapes.check_shape(state, _STATE)
     problems = [*_STATE(state, ""), *_layout_problems(state)]

@@ -113,11 +113,7 @@ class ColumnRooms:
     """  # noqa: D415 - the first line announces the list
 
     def __init__(self, num_rows: int) -> None:
-        """Nothing is made yet.
-
-        Args:
-            num_rows: of a column.
-        """
+        """Nothing is made yet; a column is to have so many rows."""
         self._num_rows = num_rows
         self._made: list[Array] = []
 
@@ -200,11 +196,7 @@ class StepRing:
     """
 
     def __init__(self, capacity: int) -> None:
-        """An empty ring.
-
-        Args:
-            capacity: how many steps it holds, ≥ 1.
-        """
+        """An empty ring for so many steps, ≥ 1."""
         self.capacity = capacity
         self.num_added = 0
         self.num_tails = 0
@@ -236,10 +228,7 @@ class StepRing:
             self.columns = {}
 
         self.remember(undo)
-        self.columns = self._empty_columns(layout)
-
-    def _empty_columns(self, layout: Layout) -> dict[str, Array]:
-        return {
+        self.columns = {
             name: np.zeros((self.capacity + 1, *shape), dtype)
             for name, (dtype, shape) in layout.items()
         }

@@ -144,11 +144,7 @@ def read_run(path: str | Path) -> Run:
 
 
 def find_runs(folder: str | Path) -> list[Path]:
-    """The directories of runs at a path and below it, by name.
-
-    Raises:
-        ReportError: there is no such folder.
-    """
+    """The directories of runs at a path and below it, by name; a ReportError without a folder."""
     given = Path(folder).expanduser()
     if not given.is_dir():
         raise ReportError(

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from checkpoints.arguments import checked_methods
+from trainer.rllib_names.episodes import SampleBatchNames
 from trainer.types import DEFAULT_MODULE_ID
 
 # ---- metrics
@@ -298,29 +299,15 @@ EVALUATION_ITERATION_TIMER: Final = "evaluation_iteration"
 REPLAY_BUFFER_ADD_DATA_TIMER: Final = "replay_buffer_add_timer"
 
 
-class Columns:
-    """The names of columns: `batch[Columns.OBS]`."""
+class Columns(SampleBatchNames):
+    """The names of columns: `batch[Columns.OBS]`; those of batches, and others."""
 
-    OBS: Final = "obs"
-    NEXT_OBS: Final = "new_obs"
-    ACTIONS: Final = "actions"
     ACTIONS_FOR_ENV: Final = "actions_for_env"
-    REWARDS: Final = "rewards"
-    TERMINATEDS: Final = "terminateds"
-    TRUNCATEDS: Final = "truncateds"
-    INFOS: Final = "infos"
-    T: Final = "t"
-    EPS_ID: Final = "eps_id"
     AGENT_ID: Final = "agent_id"
     MODULE_ID: Final = "module_id"
     STATE_IN: Final = "state_in"
     STATE_OUT: Final = "state_out"
-    SEQ_LENS: Final = "seq_lens"
     LOSS_MASK: Final = "loss_mask"
-    ACTION_DIST_INPUTS: Final = "action_dist_inputs"
-    ACTION_PROB: Final = "action_prob"
-    ACTION_LOGP: Final = "action_logp"
-    VF_PREDS: Final = "vf_preds"
     EMBEDDINGS: Final = "embeddings"
     VALUES_BOOTSTRAPPED: Final = "values_bootstrapped"
     ADVANTAGES: Final = "advantages"

@@ -119,11 +119,7 @@ def _module_for(agent_id: Any, episode: Any = None, **_: Any) -> Any:
 
 
 def _refuse_change(method: str, instead: str) -> NoReturn:
-    """Refuses what would be lost with the next restart of a runner.
-
-    Raises:
-        ConfigError: always; names the algorithm's call.
-    """
+    """Raises a ConfigError: the next restart would lose it. It names the algorithm's call."""
     raise ConfigError(
         f"env_runner.{method}() was called: what is changed in one runner would be lost when its "
         f"process is replaced, and a checkpoint would not know it. Call algorithm.{instead}."

@@ -168,11 +168,7 @@ class Asking:
             self._check_mappings(result.reports)
 
     def _check_agents(self, reports: Mapping[int, RunnerReport]) -> None:
-        """Checks that the envs of all runners have the same agents.
-
-        Raises:
-            EnvContractError: those of one that was just made differ from the others.
-        """
+        """Raises an EnvContractError unless all runners' envs have the same agents."""
         name, first = self._records.spec.env_factory.name, "the other env runners"
         if not self._is_told:
             first = f"env runner {min(reports)}"
@@ -193,11 +189,7 @@ class Asking:
             )
 
     def _check_mappings(self, reports: Mapping[int, RunnerReport]) -> None:
-        """Checks that `policy_mapping_fn` answers alike in all processes.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Raises a ConfigError unless `policy_mapping_fn` answers alike in all processes."""
         mapping = self._mapping_here()
         if mapping is None:
             return
@@ -207,11 +199,7 @@ class Asking:
             )
 
     def check_fingerprint(self, index: int, fingerprint: str) -> None:
-        """Checks that a runner that played maps agents to modules as the main process does.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Raises a ConfigError if a runner that played maps agents otherwise than this process."""
         mapping = self._mapping_here()
         if mapping is not None and mapping.fingerprint != fingerprint:
             raise ConfigError(
@@ -417,11 +405,7 @@ class UserCalls:
     def chosen(
         self, *, local_env_runner: bool, remote_worker_ids: Sequence[int] | None
     ) -> list[int]:
-        """The numbers of the runners that a user means.
-
-        Raises:
-            ConfigError: one does not exist.
-        """
+        """The numbers of the runners that a user means; a ConfigError if one does not exist."""
         is_remote = self._records.is_remote
         remote = list(self._records.places) if is_remote else []
         local = [0] if not is_remote and local_env_runner else []
@@ -482,11 +466,7 @@ class UserCalls:
         return calls.ask(wanted, keeps_answers=keeps_answers)
 
     def fetch(self, timeout_s: float | None) -> list[tuple[int, Any]]:
-        """The answers that have come in and were not fetched.
-
-        Args:
-            timeout_s: how long to wait until all calls are answered; None waits for all.
-        """
+        """The answers that came in and were not fetched; waits for all, or for `timeout_s`."""
         until = self._asking.now_s() + (math.inf if timeout_s is None else timeout_s)
         while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - self._asking.now_s()))):
             if self._asking.now_s() >= until:
@@ -726,7 +706,7 @@ class EnvTasks:
         ]
 
     def positions(self) -> list[State]:
-        """See `EnvRunnerGroup.get_task_positions`."""
+        """The tasks as slots of a state without running episodes; empty if there are none."""
         return [
             SlotPosition(tasks=position.task_now).to_state()
             for position in self._records.positions()
@@ -734,7 +714,7 @@ class EnvTasks:
         ]
 
     def require(self, what_for: str) -> None:
-        """See `EnvRunnerGroup.require_tasks`."""
+        """Raises a TaskError that says what they lack unless the envs can be given tasks."""
         for place in self._records:
             if place.why_no_tasks:
                 raise TaskError(
@@ -745,7 +725,7 @@ class EnvTasks:
                 )
 
     def check_can_be_saved(self) -> None:
-        """See `EnvRunnerGroup.check_tasks_can_be_saved`."""
+        """Raises a StateError that names env and task unless all tasks are plain data."""
         for place in self._records:
             for index, position in enumerate(place.positions):
                 where = f"sub-env {index} of {place.spec.title}"

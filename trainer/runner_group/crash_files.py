@@ -315,13 +315,11 @@ def replay(
     positions = tuple(map(SlotPosition.from_state, record["positions"]))
     ids = table.specs.ids
     weights = None if record["weights"] is None else Weights.from_state(record["weights"], ids)
-    sync = Sync(
-        weights,
-        positions,
-        record["callbacks"],
-        _normalization(record["normalization"], ids),
-        record["evaluation"],
-    )
+    normalization = None
+    if record["normalization"] is not None:
+        by_module = ByModule.from_state(record["normalization"], ids)
+        normalization = by_module.map(Normalization.from_state)
+    sync = Sync(weights, positions, record["callbacks"], normalization, record["evaluation"])
     bootstrap = RunnerBootstrap(
         spec, sync, is_recreated=record["is_recreated"], number=record["number"]
     )
@@ -362,9 +360,3 @@ def _check_weights(weights: State | None, ids: Collection[ModuleId]) -> None:
 def _request(state: State) -> SampleRequest:
     assignments = tuple(Assignment(**assignment) for assignment in state["assignments"])
     return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
-
-
-def _normalization(
-    state: State | None, ids: Collection[ModuleId]
-) -> ByModule[Normalization] | None:
-    return None if state is None else ByModule.from_state(state, ids).map(Normalization.from_state)

@@ -123,6 +123,9 @@ class EnvRunnerGroup:
         num_sub_env_restarts: sub-envs that were made anew alone so far.
         num_dropped_ahead: samples that were asked for ahead and dropped so far.
         is_training: an iteration is under way, which may have to be undone.
+        calls: of users' functions in the runners.
+        slot_states: where the slots stand, and what callbacks remember.
+        tasks: of the envs.
     """
 
     def __init__(
@@ -176,9 +179,9 @@ class EnvRunnerGroup:
             on_recreated=on_recreated,
             engine=engine,
         )
-        self._calls = UserCalls(self._records, self._asking, on_metrics)
-        self._states = SlotStates(self._records)
-        self._tasks = EnvTasks(self._records)
+        self.calls = UserCalls(self._records, self._asking, on_metrics)
+        self.slot_states = SlotStates(self._records)
+        self.tasks = EnvTasks(self._records)
         if is_direct and setup:
             self.start()
 
@@ -348,7 +351,7 @@ class EnvRunnerGroup:
         The stream is the first half of their positions; see `Assignment`.
         """
         self._asking.finish()
-        self._calls.begin_evaluation()
+        self.calls.begin_evaluation()
         self._records.begin_evaluation(stream)
 
     def begin_play(
@@ -461,7 +464,7 @@ class EnvRunnerGroup:
         """The sample, with what was lost since the last one."""
         self.num_sub_env_restarts += sample.num_sub_env_restarts
         num_episodes, num_env_steps = self._records.take_losses()
-        self._states.tell_drop()
+        self.slot_states.tell_drop()
         if not num_episodes and not num_env_steps:
             return sample
         return replace(
@@ -525,19 +528,19 @@ class EnvRunnerGroup:
                 "foreach_env_runner(return_obj_refs=True): there are no references to answers "
                 "here. Use foreach_env_runner_async() and fetch_ready_async_reqs()."
             )
-        indices = self._calls.chosen(
+        indices = self.calls.chosen(
             local_env_runner=local_env_runner, remote_worker_ids=remote_worker_ids
         )
         if timeout_seconds == 0 and self._records.is_remote:
-            self._calls.begin(func, indices, kwargs=kwargs, keeps_answers=False)
+            self.calls.begin(func, indices, kwargs=kwargs, keeps_answers=False)
             return []
-        return self._calls.run(func, indices, kwargs=kwargs, timeout_s=timeout_seconds or None)
+        return self.calls.run(func, indices, kwargs=kwargs, timeout_s=timeout_seconds or None)
 
     def foreach_env_runner_with_id(
         self, func: Callable[[int, Any], Any], **options: Any
     ) -> list[Any]:
         """Like `foreach_env_runner`, with `func(number, env_runner)`."""
-        indices = self._calls.chosen(
+        indices = self.calls.chosen(
             local_env_runner=options.get("local_env_runner", True),
             remote_worker_ids=options.get("remote_worker_ids"),
         )
@@ -573,8 +576,8 @@ class EnvRunnerGroup:
         Returns:
             how many runners took the call.
         """
-        indices = self._calls.chosen(local_env_runner=True, remote_worker_ids=remote_worker_ids)
-        return self._calls.begin(func, indices, kwargs=kwargs)
+        indices = self.calls.chosen(local_env_runner=True, remote_worker_ids=remote_worker_ids)
+        return self.calls.begin(func, indices, kwargs=kwargs)
 
     def fetch_ready_async_reqs(
         self,
@@ -597,23 +600,18 @@ class EnvRunnerGroup:
             Exception: what a function raised, with the runner's number as cause; once, when all
                 calls have ended. The answers of the others can be fetched afterwards.
         """
-        return self._calls.fetch(timeout_seconds)
+        return self.calls.fetch(timeout_seconds)
 
     def num_in_flight_async_reqs(self) -> int:
         """How many calls of `foreach_env_runner_async` have no answer yet."""
-        return self._calls.under_way.num_under_way if self._calls.under_way is not None else 0
-
-    @property
-    def num_recorded(self) -> int:
-        """Episodes that users' functions let evaluation runners play, in this evaluation."""
-        return self._calls.num_recorded
+        return self.calls.under_way.num_under_way if self.calls.under_way is not None else 0
 
     def take_records(self) -> list[EpisodeRecord]:
         """The episodes that users' functions let evaluation runners play, since last asked.
 
         They are ordered by call, then runner, then slot, then time.
         """
-        return self._calls.take_episodes()
+        return self.calls.take_episodes()
 
     # ---- tasks
 
@@ -643,18 +641,14 @@ class EnvRunnerGroup:
             ConfigError: their number is not that of the slots.
         """
         self._asking.finish()
-        self._tasks.set(tasks)
+        self.tasks.set(tasks)
 
     def get_tasks(self) -> list[Any]:
         """The tasks of all sub-envs, by env slot; None where there is none.
 
         As of the last answer of their runner, and what was set since.
         """
-        return self._tasks.get()
-
-    def get_task_positions(self) -> list[State]:
-        """The tasks as slots of a state without running episodes; empty if there are none."""
-        return self._tasks.positions()
+        return self.tasks.get()
 
     def set_tasks_by(
         self, function: Callable[..., Any], results: Mapping[str, Any], *, name: str
@@ -669,25 +663,9 @@ class EnvRunnerGroup:
         Raises:
             TaskError: the function raised, or `set_task` did; names the runner and the sub-env.
         """
-        self.require_tasks(name)
+        self.tasks.require(name)
         chosen = TaskFunction(function, results)
-        self._calls.run(chosen, list(self._records.places), doing=f"asked {name}")
-
-    def require_tasks(self, what_for: str) -> None:
-        """Makes sure that the envs can be given tasks.
-
-        Raises:
-            TaskError: they cannot; says what they lack.
-        """
-        self._tasks.require(what_for)
-
-    def check_tasks_can_be_saved(self) -> None:
-        """Makes sure that all tasks are plain data.
-
-        Raises:
-            StateError: one is not; names the env and the task.
-        """
-        self._tasks.check_can_be_saved()
+        self.calls.run(chosen, list(self._records.places), doing=f"asked {name}")
 
     # ---- state
 
@@ -696,8 +674,8 @@ class EnvRunnerGroup:
 
         Background calls of users' functions are waited for: what they change belongs to it.
         """
-        self._calls.finish()
-        return self._states.get_state()
+        self.calls.finish()
+        return self.slot_states.get_state()
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
@@ -710,37 +688,17 @@ class EnvRunnerGroup:
         """
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
-        self._calls.abandon()
+        self.calls.abandon()
         if self._ahead is not None:
             self._asking.abandon()
-        self._states.set_state(state)
-
-    def ways_back(self) -> list[str | None]:
-        """How each slot's running episode would be put back; None where none runs."""
-        return self._states.ways_back()
-
-    def get_callback_states(self) -> State:
-        """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
-        return self._states.get_callback_states()
+        self.slot_states.set_state(state)
 
     # ---- what runners hold
 
-    def told_modules(self) -> State:
-        """The modules that callbacks were told of; see `SlotStates.told_modules`."""
-        return self._states.told_modules()
-
     def set_weights(self, weights: Weights) -> None:
         """Gives every runner new weights, with the next thing it is asked."""
-        self._calls.finish()  # calls to come would have those that these began with
+        self.calls.finish()  # calls to come would have those that these began with
         self._asking.weights = weights
-
-    def finish_user_calls(self) -> None:
-        """Waits for background calls of users' functions.
-
-        Raises:
-            Exception: what such a function raised.
-        """
-        self._calls.finish()
 
     @property
     def table(self) -> ModuleTable:
@@ -827,14 +785,15 @@ class EnvRunnerGroup:
         chosen = [index for index in indices if index in places]
         for index in chosen:
             places[index].weights = None
-        self._bring_up_to_date(chosen)
+        self.bring_up_to_date(chosen)
 
-    def bring_up_to_date(self) -> None:
-        """Lets every runner hold at once what it is to hold: weights, normalisation, positions."""
-        self._bring_up_to_date(self._records.places)
+    def bring_up_to_date(self, indices: Collection[int] | None = None) -> None:
+        """Lets runners hold at once what they are to hold: weights, normalisation, positions.
 
-    def _bring_up_to_date(self, indices: Collection[int]) -> None:
-        self._calls.commit(self._asking.bring_up_to_date(indices))
+        `indices` are their numbers; None is all of them.
+        """
+        chosen = self._records.places if indices is None else indices
+        self.calls.commit(self._asking.bring_up_to_date(chosen))
         self._asking.tell_recreated()
 
     def _weights_of(self, source: Any) -> Weights:
@@ -943,7 +902,7 @@ class EnvRunnerGroup:
         if place is None:
             return None
         if place.lacks_something(self._asking.weights) and not self._asking.is_stopped:
-            self._bring_up_to_date([0])
+            self.bring_up_to_date([0])
         return place.runner
 
     def healthy_env_runner_ids(self) -> list[int]:

@@ -459,11 +459,7 @@ class RunnerRecords:
         return [index for index, place in self.places.items() if not place.is_given_up]
 
     def healthy_or_raise(self) -> list[int]:
-        """The same.
-
-        Raises:
-            RunnerLostError: there are none.
-        """
+        """The same; a RunnerLostError if there are none."""
         indices = self.healthy()
         if not indices:
             what = "evaluation env runners" if self.spec.in_evaluation else "env runners"
@@ -546,12 +542,7 @@ CALLBACK_STATES: Final = shapes.dict_of(CHAIN_STATE)
 def group_state(
     module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
 ) -> shapes.ShapeCheck:
-    """The check for the state of an `EnvRunnerGroup`.
-
-    Args:
-        module_specs: know the spaces of the envs.
-        agents: all possible ones; None for envs of one agent.
-    """
+    """The check for the state of an `EnvRunnerGroup`; the specs know the spaces of the envs."""
     return shapes.fields(
         {
             "slots": slots_of(module_specs, agents=agents),
@@ -899,7 +890,7 @@ class SlotStates:
             self._records.spec.env_factory.name,
             lacks,
         )
-        return [position.without_tasks() for position in positions]
+        return [replace(position, tasks=()) for position in positions]
 
 
 def tasks_for_fresh_slots(positions: Sequence[SlotPosition]) -> tuple[TaskInForce, ...]:

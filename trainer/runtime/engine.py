@@ -347,12 +347,7 @@ class StallWatch:
     """
 
     def __init__(self, name: str, now_s: Callable[[], float]) -> None:
-        """Watches no call yet.
-
-        Args:
-            name: what messages call the worker.
-            now_s: the engine's clock.
-        """
+        """Watches no call yet; messages call the worker `name`, `now_s` is the engine's clock."""
         self.limit = UNLIMITED
         self._name = name
         self._now_s = now_s
@@ -361,12 +356,7 @@ class StallWatch:
         self._has_warned = False
 
     def begin(self, num_heartbeats: int, limit: StallLimit) -> None:
-        """Begins to watch a call.
-
-        Args:
-            num_heartbeats: of the worker, before it was asked.
-            limit: of the call.
-        """
+        """Begins to watch a call; the worker had that many heartbeats before it was asked."""
         self.limit = limit
         self._has_warned = False
         self._num_seen = num_heartbeats
@@ -413,12 +403,7 @@ class WatchedPlace:
     _signals: Signals
 
     def __init__(self, name: str, now_s: Callable[[], float]) -> None:
-        """Has been asked nothing yet.
-
-        Args:
-            name: what messages call it.
-            now_s: the engine's clock.
-        """
+        """Has been asked nothing yet; messages call it `name`, `now_s` is the engine's clock."""
         self.name = name
         self.is_busy = False
         self._watch = StallWatch(name, now_s)

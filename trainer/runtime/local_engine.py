@@ -339,12 +339,7 @@ class LocalPlace(WatchedPlace):
             self._closing = _submitted(self._executor, worker_main.end_in_order)
 
     def stop(self, grace_s: float) -> None:
-        """Lets the process end in order, then ends it; an interrupt ends it at once.
-
-        Args:
-            grace_s: seconds that the handler's `close()` and the `atexit` handlers of code in the
-                process may take.
-        """
+        """Lets the process end in order, then ends it; an interrupt ends it at once."""
         try:
             self.tell_to_close()
             self.await_close(grace_s)

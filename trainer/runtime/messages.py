@@ -87,11 +87,7 @@ class Reply:
 
 
 def pack(value: object) -> bytes:
-    """Pickles a value for the other side.
-
-    Raises:
-        SerializationError: the value cannot be pickled.
-    """
+    """Pickles a value for the other side; a SerializationError if that cannot be done."""
     try:
         return cloudpickle.dumps(value)  # type: ignore[no-any-return]
     except Exception as error:

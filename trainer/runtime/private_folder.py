@@ -112,12 +112,7 @@ class PrivateFolder:
                     os.unlink(name, dir_fd=folder)
 
     def open_file(self, name: str, flags: int) -> int:
-        """The descriptor of a file in it, which was checked through this very descriptor.
-
-        Args:
-            name: of the file.
-            flags: as of `os.open`; a file that is made gets mode 0600.
-        """
+        """The descriptor of a file in it, checked through itself; a new one gets mode 0600."""
         with self.opened() as folder:
             return _open_checked(folder, name, flags, self.path)
 

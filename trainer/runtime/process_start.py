@@ -17,7 +17,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import forkserver, process, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -657,13 +657,10 @@ class NamedSemaphores:
         names, self._names = self._names, set()
         for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
             # A finalizer that is running just now, in another thread, has no arguments any more.
-            if not names.isdisjoint(_texts(getattr(finalizer, "_args", None) or ())):
+            given = getattr(finalizer, "_args", None) or ()
+            if any(isinstance(value, str) and value in names for value in given):
                 with contextlib.suppress(OSError):  # another process has removed it
                     finalizer()
-
-
-def _texts(values: Iterable[object]) -> list[str]:
-    return [value for value in values if isinstance(value, str)]
 
 
 # ---- process groups

@@ -140,12 +140,7 @@ class _Unpacking:
 
 
 def unpack(packed: bytes, buffers: Sequence[bytes] = ()) -> Any:
-    """Unpickles what came from another process; the user's modules are imported by that.
-
-    Args:
-        packed: the bytes.
-        buffers: those that were sent beside them, in order (PEP 574).
-    """
+    """Unpickles what came from another process, importing modules; buffers as of PEP 574."""
     _Unpacking.is_unpacking = True
     try:
         return cloudpickle.loads(packed, buffers=buffers)
@@ -154,11 +149,7 @@ def unpack(packed: bytes, buffers: Sequence[bytes] = ()) -> Any:
 
 
 def refuse_while_unpacking(what: str) -> None:
-    """Raises a RunnerError while `unpack` runs.
-
-    Args:
-        what: the processes that were to be started.
-    """
+    """Raises a RunnerError while `unpack` runs; `what` are the processes not to be started."""
     if _Unpacking.is_unpacking:
         raise RunnerError(
             f"{what} were to be started while one of your modules was imported by a process that "
@@ -198,11 +189,7 @@ class HandlerHost:
     """
 
     def __init__(self, signals: Signals | None = None) -> None:
-        """Holds no handler yet.
-
-        Args:
-            signals: what the handler is made with.
-        """
+        """Holds no handler yet; it is made with the signals."""
         self._signals = signals
         self._handler: Any = None
 

@@ -376,11 +376,7 @@ class CallbackCaller:
         return bool(self._methods[name])
 
     def call(self, name: str, **arguments: Any) -> None:
-        """Tells all who listen.
-
-        Raises:
-            CallbackError: one raised; chained as the cause.
-        """
+        """Tells all who listen; a CallbackError if one raised, which is its cause."""
         for method, accepted in self._methods[name]:
             given = {k: v for k, v in arguments.items() if accepted is None or k in accepted}
             try:

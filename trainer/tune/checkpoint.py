@@ -136,20 +136,12 @@ class Checkpoint:
 
 
 def write_data(folder: Path, data: Mapping[str, Any]) -> None:
-    """Writes plain data into a directory.
-
-    Raises:
-        StateError: something in it is no plain data; names the place.
-    """
+    """Writes plain data into a directory; a StateError names the place of what is none."""
     (folder / DATA_FILE).write_bytes(encode(dict(data), name="checkpoint"))
 
 
 def read_data(folder: Path) -> dict[str, Any] | None:
-    """The data that `write_data` wrote; None if there is none.
-
-    Raises:
-        TuneError: the file is damaged.
-    """
+    """The data that `write_data` wrote; None if there is none. A TuneError if it is damaged."""
     file = folder / DATA_FILE
     if not file.is_file():
         return None

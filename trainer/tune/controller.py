@@ -491,7 +491,7 @@ class Controller:
         return number
 
     def _start(self, trial: Trial, lane: int) -> None:
-        self._turns.give(lane, trial.number)
+        self._turns.lanes[lane] = trial.number
         trial.lane, trial.status = lane, TrialStatus.RUNNING
         trial.num_starts += 1
         cause = self._places[trial.number].cause

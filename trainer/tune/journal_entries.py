@@ -219,11 +219,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
-    """Reads what `Entry.to_plain()` gave.
-
-    Raises:
-        JournalError: the kind is unknown, or fields are missing or unknown.
-    """
+    """Reads what `Entry.to_plain()` gave; a JournalError for unknown kinds and fields."""
     fields = dict(plain)
     name = fields.pop("event", None)
     kind = _KINDS.get(name) if isinstance(name, str) else None

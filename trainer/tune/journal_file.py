@@ -77,11 +77,7 @@ class JournalFile:
         os.truncate(self._path, sum(map(len, lines[:at])))
 
     def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Writes entries behind all others, or nothing of them.
-
-        Raises:
-            JournalError: the disk is full, or the file cannot be written.
-        """
+        """Writes entries behind all others, or nothing of them; a JournalError if it cannot."""
         data = b"".join(line_of(entry) for entry in entries)
         if not data:
             return
@@ -92,11 +88,7 @@ class JournalFile:
         self._is_synced = False
 
     def sync(self) -> None:
-        """Waits until what was appended is on the disk.
-
-        Raises:
-            JournalError: the disk refuses.
-        """
+        """Waits until what was appended is on the disk; a JournalError if the disk refuses."""
         if self._is_synced:
             return
         try:
@@ -188,11 +180,7 @@ APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def append_whole(descriptor: int, data: bytes) -> None:
-    """Writes all of the data behind what is in a file, or nothing of it.
-
-    Raises:
-        OSError: the disk is full, or the file cannot be written.
-    """
+    """Writes all of the data behind what is in a file; nothing of it with an OSError."""
     before = os.fstat(descriptor).st_size
     rest = memoryview(data)
     try:

@@ -468,8 +468,9 @@ class Lane:
             return
         running = self._running
         if running is None:
-            if may_make_rows and self._waiting and self._is_ready():
-                self._start(self._waiting.popleft())
+            waiting = self._waiting
+            if may_make_rows and waiting and self._bootstraps.is_ready(waiting[0].start):
+                self._start(waiting.popleft())
         elif self._restart_at is not None:
             if may_make_rows and time.monotonic() >= self._restart_at:
                 self._restart_at = None
@@ -480,9 +481,6 @@ class Lane:
             self._end_next(may_begin=may_make_rows)
         elif not running.is_over and may_make_rows and running.made < self._wanted(running):
             self._ask("row", "make_row")
-
-    def _is_ready(self) -> bool:
-        return self._bootstraps.is_ready(self._waiting[0].start)
 
     def _wanted(self, running: _Running) -> int:
         return max(running.told, running.counted + 1 + self._run_ahead)

@@ -181,11 +181,7 @@ class ExperimentAnalysis:
 
 
 def read_grid(folder: Path) -> ResultGrid:
-    """The results in an experiment's folder; configs are as `trial.json` prints them.
-
-    Raises:
-        TuneError: there are none.
-    """
+    """The results in a folder, configs as in `trial.json`; a TuneError if there are none."""
     folder = folder.expanduser().resolve()
     trials = sorted(path for path in (folder / TRIALS_FOLDER).glob("*") if path.is_dir())
     if not trials:

@@ -67,7 +67,6 @@ class PopulationBasedTraining(TrialScheduler):
     upper ⌈P · quantile_fraction⌉ count, at least one and at most half.
     """
 
-    can_pause: bool = True
     has_fixed_population: bool = True
 
     @checked_arguments
@@ -455,7 +454,6 @@ class PopulationBasedTrainingReplay(TrialScheduler):
 
     keys = ("training_iteration",)
     needs_metric: bool = False
-    can_pause: bool = True
     has_fixed_population: bool = True
 
     @checked_arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
@@ -208,9 +208,6 @@ class ResultGrid(Sequence[Result]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._results[index]
-
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self._results)
 
     def __repr__(self) -> str:
         return f"<ResultGrid of {len(self)} trials in {self.experiment_path}>"

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from checkpoints.nearest_names import did_you_mean
+from checkpoints.trees import at_path
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.old_names import OLD_NAMES
@@ -30,16 +31,10 @@ def value_at(row: Row, key: str) -> Any:
     """The value of a key such as "loss" or "env_runners/episode_return_mean", or `MISSING`."""
     if key in row:
         return row[key]
-    value: Any = row
-    for part in key.split("/"):
-        if not isinstance(value, Mapping) or part not in value:
-            break
-        value = value[part]
-    else:
-        return value
-    if key.split("/")[0] in OLD_NAMES.result_keys:
+    value = at_path(row, key, MISSING)
+    if value is MISSING and key.split("/")[0] in OLD_NAMES.result_keys:
         return ResultDict(row).get(key, MISSING)
-    return MISSING
+    return value
 
 
 def number_at(row: Row, key: str) -> float:
@@ -76,11 +71,7 @@ def view_of(row: Row, keys: Iterable[str]) -> dict[str, Any]:
 
 
 def adopt_objective(part: Any, **objective: Any) -> None:
-    """Gives a searcher or scheduler the experiment's metric and mode where it has none of its own.
-
-    Raises:
-        TuneError: it has others.
-    """
+    """Fills in the metric and mode of the experiment; a TuneError if the part has others."""
     for name, value in objective.items():
         own = getattr(part, name, None)
         if own is not None and value is not None and own != value:

@@ -79,7 +79,6 @@ class TrialScheduler:
         needs_metric: it compares trials.
         is_independent: no trial depends on another one.
         inexact_reason: why decisions depend on more than rows; None: they do not.
-        can_pause: it pauses trials, so they need checkpoints.
         pinned: checkpoints that it may still need; one of a row being decided on is saved.
         has_fixed_population: no trials can be added to those of the start.
         explored: paths of the settings that it changes while trials run.
@@ -93,7 +92,6 @@ class TrialScheduler:
     needs_metric: bool = True
     is_independent: bool = False
     inexact_reason: str | None = None
-    can_pause: bool = False
     has_fixed_population: bool = False
     metric: str | None = None
     mode: Mode | None = None
@@ -367,7 +365,6 @@ class _Halving:
         rung: index of the milestone that they are on the way to.
         members: trials that are on the way to it or have reached it.
         scores: of those that have reached it.
-        num_entered: trials that set out for this milestone.
         is_closed: no more trials come.
     """
 
@@ -376,7 +373,6 @@ class _Halving:
     rung: int = 0
     members: set[int] = field(default_factory=set)
     scores: dict[int, float] = field(default_factory=dict)
-    num_entered: int = 0
     num_added: int = 0
     is_closed: bool = False
 
@@ -384,7 +380,6 @@ class _Halving:
         """Puts a trial in."""
         self.members.add(trial)
         self.num_added += 1
-        self.num_entered += 1
         self.is_closed = self.is_closed or self.num_added >= self.num_trials
 
     def halve(self, factor: float) -> tuple[list[int], list[int]]:
@@ -395,7 +390,7 @@ class _Halving:
         ranked = sorted(self.members, key=lambda each: ranking_key(self.scores[each], each))
         good, bad = sorted(ranked[:num_good]), sorted(ranked[num_good:])
         self.rung += 1
-        self.members, self.scores, self.num_entered = set(good), {}, len(good)
+        self.members, self.scores = set(good), {}
         return good, bad
 
 
@@ -420,8 +415,6 @@ class HyperBandScheduler(TrialScheduler):
     for. Trials that failed rank last. Ray Tune's milestones are sums, R·η^-s + R·η^(1-s) …; ours
     are the paper's.
     """
-
-    can_pause: bool = True
 
     @checked_arguments
     def __init__(
@@ -600,7 +593,6 @@ class MedianStoppingRule(TrialScheduler):
         self._curves: dict[int, _Curve] = {}
         self._paused: set[int] = set()
         self._let_go: set[int] = set()
-        self.can_pause = not hard_stop
         self.inexact_reason = time_inexactness(time_attr)
 
     def begin(self, context: SchedulerContext) -> None:

@@ -193,11 +193,7 @@ class SampleFrom(Domain):
         return None
 
     def call(self, config: Any, rng: np.random.Generator) -> Any:
-        """The value for a config.
-
-        Raises:
-            SearchSpaceError: the function raised, or takes arguments that it cannot be given.
-        """
+        """The value for a config; a SearchSpaceError if the function raised or cannot be called."""
         try:
             parameters = inspect.signature(self.function).parameters
         except (TypeError, ValueError):  # some functions written in C have none

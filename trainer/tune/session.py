@@ -156,11 +156,7 @@ class Session:
         self._arrival.put()
 
     def take(self, timeout_s: float) -> Any:
-        """The next of what was handed over; may wait for less long than it was told.
-
-        Raises:
-            queue.Empty: nothing came.
-        """
+        """The next of what was handed over; `queue.Empty` if nothing came in time, or sooner."""
         if self.reported.empty():
             self._arrival.wait(timeout_s)
         return self.reported.get_nowait()
@@ -334,11 +330,7 @@ def _is_list(value: object) -> bool:
 
 
 def refuse_old_checkpoints() -> NoReturn:
-    """Says what stands in the place of `checkpoint_dir` arguments.
-
-    Raises:
-        TuneError: always.
-    """
+    """Raises a TuneError that says what stands in the place of `checkpoint_dir` arguments."""
     raise TuneError(
         "The trainable takes `checkpoint_dir`, the old way to go on from a checkpoint. Write "
         "def train(config): checkpoint = tune.get_checkpoint(), and report with "

@@ -395,11 +395,7 @@ class StopCriteria:
         return self.deadline_s is None and all(each.is_exact for each in self._stoppers)
 
     def describe(self, *, by_reason: bool = False) -> list[Any]:
-        """Plain data for the journal's header and for comparing.
-
-        Args:
-            by_reason: as in headers of earlier releases, which hold no arguments of stoppers.
-        """
+        """Plain data for the journal's header; `by_reason` as in those of earlier releases."""
         return [
             each.reason() if by_reason and not isinstance(each, _Bounds) else each.describe()
             for each in self._stoppers

@@ -155,11 +155,8 @@ def made_again(described: Mapping[str, Any]) -> Any:
     """
     arguments = dict(described)
     name = str(arguments.pop("type", ""))
-    for module in _MODULES:
-        found = getattr(module, name, None)
-        if isinstance(found, type) and found.__module__ == module.__name__:
-            break
-    else:
+    found = _ready_made(name)
+    if found is None:
         raise _needs_caller(name)
     if isinstance(arguments.get("searcher"), Mapping):
         arguments["searcher"] = made_again(arguments["searcher"])
@@ -171,9 +168,28 @@ def made_again(described: Mapping[str, Any]) -> Any:
         made = found(**{key: value for key, value in arguments.items() if value not in (None, [])})
     except (TypeError, TuneError) as error:
         raise _needs_caller(name) from error
-    if made.describe() != dict(described):
+    if described_part(made) != dict(described):
         raise _needs_caller(name)
     return made
+
+
+def _ready_made(name: str) -> type[Any] | None:
+    for module in _MODULES:
+        found = getattr(module, name, None)
+        if isinstance(found, type) and found.__module__ == module.__name__:
+            return found
+    return None
+
+
+def described_part(part: Any) -> dict[str, Any]:
+    """What a searcher or scheduler tells of itself; a subclass of ours is not taken for ours."""
+    told: dict[str, Any] = dict(part.describe())
+    kind, name = type(part), str(told.get("type", ""))
+    if kind.__module__ not in {module.__name__ for module in _MODULES} and _ready_made(name):
+        told["type"] = f"{kind.__qualname__}, a subclass of {name}"
+    if "searcher" in told:
+        told["searcher"] = described_part(part.searcher)
+    return told
 
 
 def _needs_caller(name: str) -> TuneError:
@@ -185,11 +201,7 @@ def _needs_caller(name: str) -> TuneError:
 
 
 def stop_of_plain(described: Any) -> Any:
-    """The stop criteria that `StopCriteria.describe()` told of.
-
-    Raises:
-        TuneError: some are code.
-    """
+    """The stop criteria that `StopCriteria.describe()` told of; a TuneError if some are code."""
     for entry in described or ():
         if not isinstance(entry, list):
             raise TuneError(
@@ -238,8 +250,8 @@ def header_of(
         "mode": plan.mode,
         "space": steady(plan.space.describe()),
         "plain_space": plain_space(param_space),
-        "searcher": steady(plan.searcher.describe()),
-        "scheduler": steady(plan.scheduler.describe()),
+        "searcher": steady(described_part(plan.searcher)),
+        "scheduler": steady(described_part(plan.scheduler)),
         "stop": steady(plan.stop.describe()),
         "settings": dict(settings),
         "versions": versions(),
@@ -257,11 +269,7 @@ def versions() -> dict[str, str | None]:
 
 
 def check_header(header: Mapping[str, Any] | None, path: str) -> None:
-    """Raises for a header that this version does not know.
-
-    Raises:
-        JournalError: it is none, or of a newer format.
-    """
+    """Raises a JournalError for what is no header, or of a newer format than this one."""
     if header is None or header.get("event") != "header":
         raise JournalError(
             f"{path} holds no experiment: its journal has no header. Nothing was begun there; "

@@ -84,11 +84,7 @@ ResourcesOf = Resources | Callable[[Any], Resources]
 
 
 def checked_cpus(resources: Resources) -> float:
-    """The logical CPUs of a request, ≥ 0.
-
-    Raises:
-        TuneError: it asks for something else, or for less than nothing.
-    """
+    """The logical CPUs of a request, ≥ 0; a TuneError if it asks for anything else."""
     if isinstance(resources, PlacementGroupFactory):
         resources = resources.required_resources
     if not isinstance(resources, Mapping):
@@ -392,11 +388,7 @@ class AlgorithmTrainable(Trainable):
 def algorithm_config(
     algorithm: type[Algorithm], config: AlgorithmConfig | Mapping[str, Any]
 ) -> AlgorithmConfig:
-    """A config object of one trial, which may be changed.
-
-    Raises:
-        ConfigError: a setting is unknown or wrong.
-    """
+    """A config object of one trial, which may be changed; a ConfigError if a setting is wrong."""
     if isinstance(config, AlgorithmConfig):
         return config.copy(copy_frozen=False)
     return algorithm.config_class.from_dict(dict(config))
@@ -447,11 +439,7 @@ class TrainableSpec:
         )
 
     def cpus_of(self, config: Any) -> float:
-        """The logical CPUs that a trial with this config asks for.
-
-        Raises:
-            TuneError: something else is asked for.
-        """
+        """The logical CPUs that a trial with this config asks for; errors as of `checked_cpus`."""
         asked: Any = self.resources
         if callable(asked):
             asked = asked(config)

@@ -88,11 +88,7 @@ class TrialFiles:
     # ---- rows
 
     def append_row(self, row: Mapping[str, Any]) -> None:
-        """Writes the next row.
-
-        Raises:
-            JournalError: the disk is full, or the file cannot be written.
-        """
+        """Writes the next row; a JournalError if the file cannot be written."""
         try:
             with signals_deferred():  # an interrupt leaves no file open, and no part of a row
                 descriptor = os.open(self._rows_file, APPENDING, 0o644)
@@ -104,11 +100,7 @@ class TrialFiles:
             raise _refused(self._rows_file, error) from error
 
     def sync_rows(self) -> None:
-        """Waits until the rows are on the disk.
-
-        Raises:
-            JournalError: the disk refuses.
-        """
+        """Waits until the rows are on the disk; a JournalError if the disk refuses."""
         try:
             with self._rows_file.open("rb") as file:
                 os.fsync(file.fileno())
@@ -288,11 +280,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_trial_facts(folder: Path) -> dict[str, Any]:
-    """What `trial.json` of a folder says.
-
-    Raises:
-        TuneError: it is no trial's folder.
-    """
+    """What `trial.json` of a folder says; a TuneError if it is no trial's folder."""
     facts = TrialFiles(folder).read_facts()
     if not facts:
         raise TuneError(

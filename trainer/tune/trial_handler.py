@@ -222,11 +222,7 @@ class TrialHandler:
         return digest
 
     def reset(self, boot: TrialBootstrap) -> dict[str, Any]:
-        """Becomes another trial (`reuse_actors`).
-
-        Raises:
-            TuneError: `reset_config` did not return True.
-        """
+        """Becomes another trial (`reuse_actors`); a TuneError unless `reset_config` says True."""
         config = _unpacked(boot.config, "the config")
         boot.settle()
         self._boot, self._row_number = boot, boot.row_number

@@ -264,11 +264,7 @@ class TrialRecords:
         return digest
 
     def write_row(self, number: int, row_number: int, row: Mapping[str, Any]) -> None:
-        """Writes a row that counts, unless it is there.
-
-        Raises:
-            JournalError: the disk is full, or the file cannot be written.
-        """
+        """Writes a row that counts, unless it is there; see `TrialFiles.append_row`."""
         record = self[number]
         if row_number <= record.num_written:
             return
@@ -421,11 +417,7 @@ class TrialRecords:
         return Origin(path, start.base_row, is_clone=source.trial != start.trial)
 
     def boot(self, start: StartTrial, origin: Origin) -> TrialBootstrap:
-        """What makes the process.
-
-        Raises:
-            TuneError: the trainable or the config cannot travel; names the place.
-        """
+        """What makes the process; a TuneError names the place of what cannot travel to it."""
         tuning, record = self._tune_config, self[start.trial]
         trial = self._controller.trials[start.trial]
         record.files.create()
@@ -474,11 +466,7 @@ def _packed(thing: object, name: str) -> bytes:
 
 
 def check_packs(spec: TrainableSpec, config: Any) -> None:
-    """Raises before the start what would keep a trial from travelling to its process.
-
-    Raises:
-        TuneError: names the place.
-    """
+    """Raises a TuneError with the place of what would keep a trial from its process."""
     _packed(spec, "the trainable")
     _packed(config, "config")
 

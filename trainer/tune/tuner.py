@@ -710,11 +710,7 @@ class _Restored:
         tune_config: TuneConfig | None,
         run_config: RunConfig | None,
     ) -> _Restored:
-        """Reads the header.
-
-        Raises:
-            TuneError: there is no experiment.
-        """
+        """Reads the header; a TuneError if there is no experiment."""
         _check_kind("tune_config", tune_config, TuneConfig)
         _check_kind("run_config", run_config, RunConfig)
         folder = Path(path).expanduser().resolve()
@@ -826,11 +822,7 @@ class _Restored:
         return {"event": _CRITERIA, "stop": steady(stop)}
 
     def entries(self, plain: list[dict[str, Any]]) -> list[Entry]:
-        """The entries of the journal that the controller knows.
-
-        Raises:
-            JournalError: one is unknown.
-        """
+        """The entries of the journal that the controller knows; a JournalError for others."""
         check_header(plain[0] if plain else None, str(self.folder))
         return [entry_from_plain(entry) for entry in plain[1:] if entry["event"] != _CRITERIA]
 

@@ -80,10 +80,6 @@ class Turns:
             return None
         return self.lanes[self._lane]
 
-    def give(self, lane: int, trial: int) -> None:
-        """Lets a trial take a lane."""
-        self.lanes[lane] = trial
-
     def free(self, trial: int) -> None:
         """Takes a trial out of its lane; what it delivered belongs to nothing any more."""
         self.lanes = [None if each == trial else each for each in self.lanes]

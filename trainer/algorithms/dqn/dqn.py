@@ -489,11 +489,7 @@ class DQN(OffPolicyAlgorithm):
 
 
 def check_actions(spec: RLModuleSpec) -> None:
-    """Refuses what values by action cannot be learnt for; also with a network of the user's own.
-
-    Raises:
-        UnsupportedSpaceError: the actions are not Discrete.
-    """
+    """Raises an UnsupportedSpaceError unless actions are Discrete, whatever the network is."""
     if not isinstance(spec.action_space, spaces.Discrete):
         raise UnsupportedSpaceError(
             f"DQN learns one value per action, so it needs a Discrete action space; this env has "

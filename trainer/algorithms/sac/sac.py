@@ -56,11 +56,7 @@ class TargetCritics:
     """
 
     def __init__(self, module: SACModule | TorchSACModule) -> None:
-        """Starts with the same weights.
-
-        Args:
-            module: one that learns.
-        """
+        """Starts with the same weights as a module that learns."""
         if module.critics is None:
             raise module.acting_only_error()
         self._followed = module.critics.block
@@ -364,12 +360,7 @@ class SACLearner(ReplayLearner):
         return ReplayUpdate(errors, self._metrics(losses, log_alpha, norm))
 
     def losses(self, batch: ReplayBatch, *, rng: np.random.Generator) -> SACLosses:
-        """The losses with the present weights; overwrites all gradients of the module.
-
-        Args:
-            batch: transitions.
-            rng: gives the noise of the actions.
-        """
+        """The losses with the present weights; `rng` draws actions. Overwrites all gradients."""
         module = self.module
         alpha = math.exp(float(module.parameters.views[LOG_ALPHA][0]))
         distribution = module.action_distribution
