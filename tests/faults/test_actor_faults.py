@@ -221,13 +221,13 @@ _SIGKILL = "os.kill(os.getpid(), signal.SIGKILL)"
     ("start_method", "ending"),
     [
         ("forkserver", "raise RuntimeError('end')"),
-        ("spawn", _SIGKILL),
+        ("forkserver", _SIGKILL),
         *(
             pytest.param(start_method, ending, marks=pytest.mark.slow)
             for start_method, ending in [
                 ("forkserver", "pass"),
                 ("forkserver", "sys.exit(0)"),
-                ("forkserver", _SIGKILL),
+                ("spawn", _SIGKILL),
                 ("spawn", "pass"),
                 ("spawn", "sys.exit(0)"),
                 ("spawn", "raise RuntimeError('end')"),
