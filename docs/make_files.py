@@ -8,7 +8,6 @@ Nothing about a file is written here: its line is the first one of its docstring
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -52,8 +51,9 @@ def _named(path: Path) -> str:
 
 
 def _first_line(file: Path) -> str:
-    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return text.partition("\n")[0].replace("|", "\\|")
+    with file.open(encoding="utf-8") as lines:  # not parsed: of 200 files that takes a second
+        docstring = next((line for line in lines if line.startswith('"""')), "")
+    return docstring.strip().strip('"').replace("|", "\\|")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

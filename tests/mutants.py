@@ -33,8 +33,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[1]
 _PROPERTIES: Final = (
     "test_a_run_of_another_seed_is_another_one_until_it_is_restored",
-    "test_it_makes_no_difference_where_envs_are_stepped",
-    "test_kills_change_nothing_and_the_run_of_no_runner_is_taken_over",
+    "test_neither_kills_nor_where_envs_are_stepped_make_a_difference",
     "test_the_same_seed_gives_the_same_bytes_and_an_iteration_that_fails_never_happened",
 )
 
@@ -120,7 +119,7 @@ SHOWN: Final = {
     "trainer/exploration/strategies.py": Shown(
         "contract/test_strategies unit/test_exploration_parameter_noise "
         "unit/test_exploration_continuous unit/test_exploration_discrete contract/test_components",
-        ("ParameterNoise", "random at first", "DQN, ParameterNoise"),
+        ("ParameterNoise", "PG, whole episodes", "DQN, ParameterNoise"),
     ),
     "trainer/exploration/intrinsic_rewards.py": Shown(
         "contract/test_strategies unit/test_exploration_intrinsic_rewards contract/test_components",

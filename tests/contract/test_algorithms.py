@@ -66,7 +66,13 @@ MORE: Final[Mapping[str, Run]] = {
         Cell("PPO", "CartPole", 0),
         {"sample_ahead": True, "batch_mode": "complete_episodes", "model": MODELS["gru"]},
     ),
-    "PG, whole episodes": Run(Cell("PG", "CartPole", 0), {"batch_mode": "complete_episodes"}),
+    "PG, whole episodes": Run(
+        Cell("PG", "CartPole", 0),
+        {
+            "batch_mode": "complete_episodes",
+            "exploration_config": {"type": "StochasticSampling", "random_timesteps": 100},
+        },
+    ),
     "DQN, distributions": Run(
         Cell("DQN", "own np_random", 0),
         {"num_atoms": 5, "v_min": -9.0, "v_max": 0.0, "tau": 0.1, "double_q": False},
@@ -85,7 +91,6 @@ MORE: Final[Mapping[str, Run]] = {
         Cell("SAC", "CartPole", 0),
         {"twin_q": False, "n_step": 1, "grad_clip": 0.5, "target_network_update_freq": 30},
     ),
-    "random at first": _exploring("PG", "CartPole", "StochasticSampling", random_timesteps=100),
     "EpsilonGreedy": Run(
         Cell("PPO", "CartPole", 0),
         {
@@ -115,16 +120,16 @@ MORE: Final[Mapping[str, Run]] = {
             "exploration_config": {"type": "GaussianNoise", "random_timesteps": 60},
         },
     ),
-    "ParameterNoise, Box": _exploring(
-        "PPO", "Pendulum", "ParameterNoise", random_timesteps=60, initial_stddev=0.02
-    ),
     "DQN, ParameterNoise": _exploring("DQN", "CartPole", "ParameterNoise", random_timesteps=60),
     "DQN, Curiosity": _exploring(
         "DQN", "CartPole", "Curiosity", sub_exploration={"type": "EpsilonGreedy"}, **_TINY
     ),
 }
+EXPLORING: Final = ("EpsilonGreedy", "SoftQ", "OrnsteinUhlenbeckNoise", "GaussianNoise")
 SEVERAL_AGENTS: Final = "PPO, several agents"
 RUNS: Final = (*FEATURES, *MORE, *MADE)
+COUNTED: Final = ("envs_made", "of_runner", "lately", "steps", "chunks")
+"""What `resume_cells.Remembering` logs in each runner, and so depends on how many there are."""
 
 
 def config(name: str, num_env_runners: int = 0, **settings: Any) -> AlgorithmConfig:
@@ -137,13 +142,13 @@ def config(name: str, num_env_runners: int = 0, **settings: Any) -> AlgorithmCon
 
 
 class Course(NamedTuple):
-    """What an undisturbed run found.
+    """What a run found.
 
     Attributes:
         path: its checkpoint in the middle.
         middle: everything it knew then, as bytes.
-        found: digests of all results before the checkpoint.
-        rest: ditto afterwards, and of everything that is known in the end.
+        found: digests of all results before the checkpoint, and of everything that is known then.
+        rest: ditto afterwards.
     """
 
     path: Path
@@ -158,21 +163,36 @@ _FOLDER: Final[list[Path]] = []
 
 @functools.cache
 def undisturbed(name: str, num_env_runners: int = 0) -> Course:
-    """The run that all others are compared with; played once, whoever runs tests beside."""
-    folder = _FOLDER[0] / f"{name}-{num_env_runners}"
+    """The run that all others are compared with."""
+    return _played_once(f"{name}-{num_env_runners}", functools.partial(play, name, num_env_runners))
+
+
+@functools.cache
+def killed(name: str) -> Course:
+    """The run with two runners, of which one dies in each iteration before the checkpoint.
+
+    Afterwards it takes over the run of no runner.
+    """
+    taken_over = undisturbed(name).path
+    return _played_once(f"{name}-killed", functools.partial(play_and_kill, name, taken_over))
+
+
+def _played_once(folder_name: str, play: Callable[[Path], Mapping[str, Any]]) -> Course:
+    """Whoever runs tests beside."""
+    folder = _FOLDER[0] / folder_name
     folder.mkdir(exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
     try:
         lock_file(lock, wait=True)
         played = folder / "course"
         if not played.exists():
-            played.write_bytes(encode(_played(name, num_env_runners, folder / "middle")))
+            played.write_bytes(encode(play(folder / "middle")))
         return Course(folder / "middle", **decode(played.read_bytes()))
     finally:
         os.close(lock)
 
 
-def _played(name: str, num_env_runners: int, path: Path) -> dict[str, Any]:
+def play(name: str, num_env_runners: int, path: Path) -> dict[str, Any]:
     with config(name, num_env_runners).build_algo() as algo:
         found = digests(algo, NUM_ITERATIONS)
         algo.save_to_path(path)
@@ -180,6 +200,20 @@ def _played(name: str, num_env_runners: int, path: Path) -> dict[str, Any]:
         slots = algo.get_state()["env_runners"]["slots"]
         is_cut = algo.config.batch_mode == "truncate_episodes"
         assert any(slot["env_seed"] is not None for slot in slots) == is_cut, "running episodes"
+        return {"middle": middle, "found": found, "rest": digests(algo, NUM_ITERATIONS)}
+
+
+def play_and_kill(name: str, taken_over: Path, path: Path) -> dict[str, Any]:
+    with config(name, 2).build_algo() as algo:
+        found: dict[str, str] = {}
+        for number in range(NUM_ITERATIONS):
+            die = functools.partial(die_soon, victim=1 + number % 2, num_steps=3 + number)
+            algo.env_runner_group.foreach_env_runner(die)
+            found |= digests(algo, 1)
+        assert algo.env_runner_group.num_remote_worker_restarts() == NUM_ITERATIONS
+        algo.save_to_path(path)
+        middle = known(algo)
+        algo.restore_from_path(taken_over)
         return {"middle": middle, "found": found, "rest": digests(algo, NUM_ITERATIONS)}
 
 
@@ -191,6 +225,7 @@ def courses_are_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     _FOLDER[0].mkdir(exist_ok=True)
     yield
     undisturbed.cache_clear()
+    killed.cache_clear()
     _FOLDER.clear()
 
 
@@ -204,7 +239,11 @@ def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
     found = {}
     for _ in range(num_iterations):
         result = told(algo.train())
+        sampled = result["env_runners"]
+        counted = {key: sampled.pop(key) for key in [*sampled] if key.startswith(COUNTED)}
+        counted["evaluation"] = result.pop("evaluation", None)
         found[f"result {algo.training_iteration}"] = digest(result)
+        found[f"counted {algo.training_iteration}"] = digest(counted)
     for name, part in algo.get_state(not_components="config").items():
         found |= {f"{name}/{key}": digest(value) for key, value in part.items()}
     return found
@@ -217,7 +256,7 @@ def digest(value: Any) -> str:
 def different_elsewhere(name: str, one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """What differs between runs with other numbers of runners, and must not."""
     # Callbacks that count in runners are as many as there are runners, and so is what they log.
-    counted = ("env_runners/callbacks", "metrics/logger", "result", "evaluation/")
+    counted = ("env_runners/callbacks", "metrics/logger", "counted", "evaluation/")
     but = ("evaluation/evaluator",) if name in MADE else counted  # its slots are one runner's
     return [part for part in different(one, other) if not part.startswith(but)]
 
@@ -243,7 +282,7 @@ def test_the_same_seed_gives_the_same_bytes_and_an_iteration_that_fails_never_ha
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_of_another_seed_is_another_one_until_it_is_restored(name: str) -> None:
-    course, spread = undisturbed(name), undisturbed(name, 2)
+    course, spread = undisturbed(name), killed(name)
     with config(name, seed=8).build_algo() as algo:
         other = different(digests(algo, NUM_ITERATIONS), course.found)
         assert any(part.startswith("learner") for part in other)
@@ -267,7 +306,7 @@ def go_on_elsewhere() -> None:
 
 
 def test_a_new_process_goes_on_with_the_same_bytes() -> None:
-    courses = {name: undisturbed(name) for name in RUNS}
+    courses = {name: undisturbed(name) for name in (*FEATURES, *EXPLORING, *MADE)}
     paths = json.dumps({name: str(course.path) for name, course in courses.items()})
     program = f"from {__name__} import go_on_elsewhere; go_on_elsewhere()"
     done = subprocess.run(
@@ -283,10 +322,15 @@ def test_a_new_process_goes_on_with_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_makes_no_difference_where_envs_are_stepped(name: str) -> None:
-    alone, spread = undisturbed(name), undisturbed(name, 2)
-    assert different_elsewhere(name, alone.found, spread.found) == []
-    assert different_elsewhere(name, alone.rest, spread.rest) == []
+def test_neither_kills_nor_where_envs_are_stepped_make_a_difference(name: str) -> None:
+    alone, spread = undisturbed(name), killed(name)
+    assert different_elsewhere(name, spread.found, alone.found) == []
+    assert different_elsewhere(name, spread.rest, alone.rest) == []
+
+
+@pytest.mark.parametrize("name", [*FEATURES, "PPO, evaluation runner", "PPO, samples ahead"])
+def test_runners_that_were_killed_have_counted_what_others_have(name: str) -> None:
+    assert different(killed(name).found, undisturbed(name, 2).found) == []
 
 
 def test_one_runner_shows_and_knows_what_the_main_process_does_and_four_learn_the_same() -> None:
@@ -328,18 +372,3 @@ def test_sub_envs_that_fail_are_made_anew_and_change_nothing(name: str) -> None:
             found |= digests(algo, 1)
         assert algo.train()["fault_tolerance/num_sub_environment_restarts"] == NUM_ITERATIONS
         assert different(found, course.found) == []
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_kills_change_nothing_and_the_run_of_no_runner_is_taken_over(name: str) -> None:
-    course, alone = undisturbed(name, 2), undisturbed(name)
-    with config(name, 2).build_algo() as algo:
-        found: dict[str, str] = {}
-        for number in range(NUM_ITERATIONS):
-            die = functools.partial(die_soon, victim=1 + number % 2, num_steps=3 + number)
-            algo.env_runner_group.foreach_env_runner(die)
-            found |= digests(algo, 1)
-        assert algo.env_runner_group.num_remote_worker_restarts() == NUM_ITERATIONS
-        assert different(found, course.found) == []
-        algo.restore_from_path(alone.path)
-        assert different_elsewhere(name, digests(algo, NUM_ITERATIONS), alone.rest) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import shutil
@@ -65,6 +66,11 @@ def outcome(before_the_second: Callable[[Any], None]) -> bytes:
         results.append(algo.train())
         state = {**algo.get_state(), "config": None}
     return encode([[{**comparable(result), "config": None} for result in results], state])
+
+
+@functools.cache
+def undisturbed() -> bytes:
+    return outcome(lambda _: None)
 
 
 @actors.remote
@@ -166,7 +172,7 @@ def kill_fork_server() -> None:
 
 
 def test_a_fork_server_killed_between_iterations_makes_no_difference() -> None:
-    assert outcome(lambda _: kill_fork_server()) == outcome(lambda _: None)
+    assert outcome(lambda _: kill_fork_server()) == undisturbed()
 
 
 def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_difference() -> None:
@@ -174,7 +180,7 @@ def test_a_fork_server_whose_end_the_program_was_told_instead_of_us_makes_no_dif
         kill_fork_server()
         os.waitpid(SERVER._forkserver_pid, 0)  # as os.wait() does
 
-    assert outcome(disturb) == outcome(lambda _: None)
+    assert outcome(disturb) == undisturbed()
 
 
 def test_a_temporary_folder_that_was_cleared_away_makes_no_difference() -> None:
@@ -213,7 +219,6 @@ def test_an_exit_code_is_not_lost_between_two_who_ask_for_it(
 def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
     has_connected: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    undisturbed = outcome(lambda _: None)
     ensure_running, connect = SERVER.ensure_running, forkserver.connect_to_new_process
 
     def dies_before_the_connection() -> None:
@@ -235,7 +240,7 @@ def test_a_fork_server_that_dies_while_a_worker_starts_makes_no_difference(
             monkeypatch.setattr(SERVER, "ensure_running", dies_before_the_connection)
         os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
 
-    assert outcome(disturb) == undisturbed
+    assert outcome(disturb) == undisturbed()
     assert "could not be started" in caplog.text
 
 
@@ -265,7 +270,7 @@ def test_a_fork_server_that_is_stopped_makes_no_difference(
         if not dies_first:  # this death is not reported
             os.kill(pid, signal.SIGKILL)
 
-    assert outcome(disturb) == outcome(lambda _: None)
+    assert outcome(disturb) == undisturbed()
     assert "is stopped (SIGSTOP). It is ended, and the workers" in caplog.text
 
 

@@ -168,8 +168,10 @@ def test_an_interrupted_iteration_never_happened(
     assert outcomes == undisturbed(num_env_runners, iterations_before)
 
 
-@pytest.mark.parametrize("num_env_runners", [0, 2])
-@pytest.mark.parametrize("event", ["on_train_result", "on_evaluate_start", "on_evaluate_end"])
+@pytest.mark.parametrize(
+    ("num_env_runners", "event"),
+    [(2, "on_train_result"), (0, "on_evaluate_start"), (2, "on_evaluate_end")],
+)
 def test_an_iteration_in_which_a_callback_raised_can_be_made_again(
     num_env_runners: int, event: str
 ) -> None:

@@ -17,7 +17,7 @@ from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 
-ITERATIONS = 6
+ITERATIONS = 4
 FEW = range(1)
 MANY = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20)]
 
@@ -44,7 +44,7 @@ def dqn() -> Any:
         num_steps_sampled_before_learning_starts=40,
         model={"fcnet_hiddens": [8]},
     )
-    return made.reporting(min_sample_timesteps_per_iteration=120)
+    return made.reporting(min_sample_timesteps_per_iteration=60)
 
 
 CONFIGS = {"PPO": ppo, "DQN": dqn}

@@ -242,8 +242,9 @@ def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
     if way == "exit" or step:  # one of the cases waits as long as users do
         monkeypatch.setattr(restart_policy, "_LONGEST_BACK_OFF_S", 0.05)
     file = tmp_path / "broken"
-    made = config({"file": str(file), "step": step, "way": way}, batch=240)
-    made.environment(FailsAlwaysAt).evaluation(evaluation_interval=None)
+    faults = {"file": str(file), "step": step, "way": way}
+    made = config(faults, batch=240, num_env_runners=1).environment(FailsAlwaysAt)
+    made.evaluation(evaluation_interval=None)
     with made.build_algo() as algo:
         algo.train()
         file.touch()
@@ -252,7 +253,7 @@ def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
             algo.train()
         assert time.monotonic() - begun < 20.0
         # The group counts the repairs of rounds that end well; the log has those of all.
-        assert 7 <= caplog.text.count("; it is replaced") < 3 * 16
+        assert 7 <= caplog.text.count("; it is replaced") < 16
         file.unlink()
         assert algo.train()["training_iteration"] == 2
     told = str(raised.value.__cause__ if way == "raise" else raised.value)

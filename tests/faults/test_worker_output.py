@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.runtime.worker import WholeLines
 
 _CHATTY: Final = """
@@ -40,11 +39,7 @@ pool.stop()
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_lines_of_two_workers_do_not_mix(
-    start_method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+def test_lines_of_two_workers_do_not_mix() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _CHATTY], capture_output=True, text=True, check=True, timeout=60
     )

@@ -183,7 +183,7 @@ PLACES: dict[str, Callable[[WorkerPool, Callable[[], None]], Outcome]] = {
 
 
 MISFORTUNES = tuple((how, place) for how in ENDINGS for place in PLACES)
-SPAWNED = (("raise", "running"), ("sigkill", "unpickling the request"))
+SPAWNED = (("raise", "running"),)
 
 
 def misfortune(start_method: str, how: str, place: str) -> Any:

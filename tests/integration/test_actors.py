@@ -253,11 +253,12 @@ def _use_actor_in_a_child() -> None:
     assert actors.get(left_behind[0].get.remote()) == 3
 
 
-@pytest.mark.parametrize("daemon", [False, True])
-def test_an_actor_can_be_made_in_a_child_of_multiprocessing_and_ends_with_it(daemon: bool) -> None:
-    child = multiprocessing.get_context("spawn").Process(
-        target=_use_actor_in_a_child, daemon=daemon
-    )
+@pytest.mark.parametrize(("method", "daemon"), [("spawn", False), ("forkserver", True)])
+def test_an_actor_can_be_made_in_a_child_of_multiprocessing_and_ends_with_it(
+    method: str, daemon: bool
+) -> None:
+    context: Any = multiprocessing.get_context(method)
+    child = context.Process(target=_use_actor_in_a_child, daemon=daemon)
     child.start()
     child.join(20)
     assert child.exitcode == 0

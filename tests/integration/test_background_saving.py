@@ -78,7 +78,7 @@ def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, files = {}, {}
-    config = Cell(algorithm, "CartPole", 1).config()
+    config = Cell(algorithm, "CartPole", int(algorithm == "PPO")).config()
     ways = ("blocking", "fast", "slow") if algorithm == "PPO" else ("blocking", "slow")
     for way in ways:
         if way == "fast":

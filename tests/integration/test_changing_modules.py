@@ -66,7 +66,7 @@ def algo() -> Iterator[Algorithm]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("num_env_runners", [1, 2, 3])
+@pytest.mark.parametrize("num_env_runners", [1, 3])
 def test_a_league_is_the_same_however_envs_are_spread(
     undisturbed: dict[str, str], num_env_runners: int
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_league_is_the_same_however_envs_are_spread(
     assert different(found, undisturbed, but=["env_runners"]) == []
 
 
-@pytest.mark.parametrize("iteration", range(1, ITERATIONS))
+@pytest.mark.parametrize("iteration", range(1, ITERATIONS, 2))
 def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
     undisturbed: dict[str, str], saved_often: dict[int, Path], iteration: int
 ) -> None:
@@ -106,15 +106,14 @@ def test_a_league_whose_sub_envs_fail_is_repaired(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("hash_seed", ["1", "77"])
 def test_hash_seeds_and_orders_of_dicts_change_nothing(
-    tmp_path: Path, hash_seed: str, undisturbed: dict[str, str]
+    tmp_path: Path, undisturbed: dict[str, str]
 ) -> None:
     program = (
         "import json, sys; from tests.league import config, trained;"
         f"print(json.dumps(trained(config(0, 6, shuffles=True), {ITERATIONS})))"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(PROJECT)}
+    environment = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(PROJECT)}
     run = subprocess.run(
         [sys.executable, "-c", program],
         env=environment, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120,

@@ -232,8 +232,14 @@ class Overflowing(CountdownEnv):
         return observation, 1e30 if type(self).pays_too_much else reward, *rest
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-@pytest.mark.parametrize("event", ["on_learn_on_batch", "on_train_result", "on_episode_end"])
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ("on_learn_on_batch", KeyboardInterrupt()),
+        ("on_train_result", ValueError("no")),
+        ("on_episode_end", KeyboardInterrupt()),
+    ],
+)
 def test_an_iteration_that_fails_is_undone_and_made_again(event: str, error: BaseException) -> None:
     armed = {"left": 0}
 

@@ -151,15 +151,6 @@ def test_a_function_that_kills_its_process_is_called_again_in_the_new_one(tmp_pa
         assert outcome(algo) == undisturbed_outcome(2)
 
 
-def test_a_function_that_always_kills_its_process_is_an_error_and_the_group_goes_on() -> None:
-    settings = {"num_consecutive_env_runner_failures_tolerance": 1}
-    with config(2, **settings).build_algo() as algo:
-        algo.train()
-        with pytest.raises(RunnerLostError, match=r"Env runner \d failed 2 times in a row.*code 9"):
-            algo.env_runner_group.foreach_env_runner(lambda r: os._exit(9))
-        assert algo.train()["training_iteration"] == 2
-
-
 def test_a_function_that_kills_twice_is_told_and_costs_no_episode() -> None:
     def kills(env_runner: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -464,20 +464,3 @@ def test_a_failed_iteration_leaves_evaluation_as_it_was(
         assert wait_until(has_enough, within_s=30)
     assert failed[:8] == [1, 2, 2, 3, 3, 4, 5, 6]
     assert agree(some, expected)
-
-
-def test_an_evaluation_under_way_begins_again_after_a_restore(expected: Expected) -> None:
-    with config(**ASYNC, evaluation_interval=3).build_algo() as algo:
-        for _ in range(3):
-            algo.train()
-        path = algo.save_to_path()
-    with config(**ASYNC, evaluation_interval=100).build_algo() as again:
-        again.restore_from_path(path)
-        some: dict[int, bytes] = {}
-
-        def is_there() -> bool:
-            some.update(by_version(again, 1))
-            return bool(some)
-
-        assert wait_until(is_there, within_s=30)
-    assert some == {3: expected[3]}

@@ -104,10 +104,8 @@ def test_an_evaluation_by_hand_leaves_it_its_weights_and_statistics(
     assert numbers(begun_first) == expected
 
 
-@pytest.mark.parametrize("seed", [5, 6])
-def test_a_restore_ends_it_and_begins_what_was_under_way_then(
-    seed: int, gate: Path, tmp_path: Path
-) -> None:
+def test_a_restore_ends_it_and_begins_what_was_under_way_then(gate: Path, tmp_path: Path) -> None:
+    seed = 6  # not that of the run that it is restored into
     with config(tmp_path / "open", seed=seed).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")

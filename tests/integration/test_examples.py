@@ -46,11 +46,12 @@ def numbers_in(line: str) -> list[float]:
     return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", line)]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_short_and_named_in_the_readme(name: str) -> None:
-    text = (ROOT / "examples" / name).read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 100 or name in LONG
-    assert f"(examples/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_examples_are_short_and_named_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in EXAMPLES:
+        text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        assert len(text.splitlines()) < 100 or name in LONG, name
+        assert f"(examples/{name})" in readme
 
 
 def test_memory_solves_what_guessing_does_not(run: Run) -> None:
@@ -70,14 +71,19 @@ def test_networks_in_torch_learn(run: Run) -> None:
     assert numbers_in(lines[1])[1] == 8
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_two_agents_learn_with_networks_of_two_kinds(run: Run, frozen: bool) -> None:
+def test_two_agents_learn_with_networks_of_two_kinds(run: Run) -> None:
     pytest.importorskip("torch")
-    names, returns = run("torch_two_agents.py", "--iterations", "4", *["--frozen"] * frozen)
-    assert names == ("learnt: in_torch" if frozen else "learnt: in_numpy, in_torch")
-    in_numpy, in_torch = numbers_in(returns)
-    assert in_torch > 7.0  # 3 by chance
-    assert (in_numpy > 7.0) is not frozen
+    names, returns = run("torch_two_agents.py", "--iterations", "4")
+    assert names == "learnt: in_numpy, in_torch"
+    assert min(numbers_in(returns)) > 7.0  # 3 by chance
+    names, _ = run("torch_two_agents.py", "--iterations", "1", "--frozen")
+    assert names == "learnt: in_torch"
+
+
+def test_modules_of_users_are_checked_and_learn_with_ppo_and_dqn(run: Run) -> None:
+    returns = dict(line.split(": return ") for line in run("custom_module.py"))
+    assert float(returns["PPO, convolution"]) > 0.5  # -0.3 without learning
+    assert float(returns["DQN, recurrence"]) > 0.9  # 0.5 without memory
 
 
 def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:

@@ -26,7 +26,6 @@ SAMPLE = [
     "PPO, 2 runners, killed",
     "SAC, no runners",
     "DQN, no runners",
-    "DQN, no runners, new process",
 ]
 
 same_arithmetic = pytest.mark.skipif(

@@ -112,13 +112,13 @@ def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int,
         )
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(("start_method", "num_env_runners"), [("forkserver", 2), ("spawn", 1)])
 def test_envs_and_callbacks_in_runners_reach_actors_by_name(
-    start_method: str, monkeypatch: pytest.MonkeyPatch
+    start_method: str, num_env_runners: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     actors.init(namespace="of_this_run")
-    steps, episodes, reported = counts_of_one_iteration(2, 200)
+    steps, episodes, reported = counts_of_one_iteration(num_env_runners, 200)
     assert (steps, episodes) == (200, reported)
     assert episodes > 0
 

@@ -176,7 +176,7 @@ def test_a_policy_file_remembers_over_whole_episodes_as_the_live_policy(
         if "observation_filter" in CASES[name][2]:
             algo.train()
         space = algo.learner.module.observation_space
-        steps = episodes(space, 1_000 if space.shape != IMAGE.shape else 50)
+        steps = episodes(space, 300 if space.shape != IMAGE.shape else 50)
         live = live_actions(algo, steps)
         policy = load_policy(export_policy(algo, tmp_path / "policy.npz"))
     assert policy.is_stateful

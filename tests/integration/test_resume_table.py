@@ -1,6 +1,6 @@
 """Some iterations, a checkpoint, a new process and as many again: the same bytes everywhere.
 
-The whole table is slow; a sample of it, with every algorithm, env and number of runners, is not.
+The whole table is slow; a sample of it, with every algorithm and number of runners, is not.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ REPEATABLE = (
     "own generator in get_state",
 )
 SAMPLE = [
-    Cell("PPO", "CartPole", 2),
-    Cell("PG", "Pendulum", 1),
-    Cell("DQN", "Acrobot", 2),
-    Cell("SAC", "get_state", 2),
-    Cell("PPO", "own np_random", 0),
+    Cell("PG", "Pendulum", 0),
+    Cell("DQN", "CartPole", 2),
+    Cell("SAC", "get_state", 0),
     Cell("PPO", "own generator in get_state", 1),
 ]
 

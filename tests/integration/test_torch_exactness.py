@@ -6,6 +6,8 @@ import ast
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.integration.test_torch_multi_agent import outcome as outcome_of_agents
+from tests.integration.test_torch_multi_agent import ppo, two
+from tests.small_runs import killing
 from tests.torch_cells import config, outcome, restored, spread
 from trainer import Algorithm
 from trainer.modules import torch_layers
+from trainer.runtime import process_start
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +40,7 @@ def saved_run(name: str, folder: Path, *, algorithm: str = "PPO") -> tuple[str, 
 
 @pytest.mark.parametrize(
     ("name", "algorithm"),
-    [*itertools.product(["dense", "convolution"], ["PPO", "DQN"]), ("memory", "PPO")],
+    [("dense", "PPO"), ("dense", "DQN"), ("convolution", "PPO"), ("memory", "PPO")],
 )
 def test_a_restored_run_gives_the_same_bytes(name: str, algorithm: str, tmp_path: Path) -> None:
     path, expected = saved_run(name, tmp_path, algorithm=algorithm)
@@ -112,12 +118,33 @@ def _fail_in_the_second_step(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -
 # ---- processes
 
 
+@pytest.fixture(scope="module")
+def fork_server_with_torch() -> Iterator[None]:
+    """One import of Torch, which takes 2 s, instead of one in each runner."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_start, "_SLOW_IMPORTS", frozenset({"torch"}))
+        yield
+    process_start.preload((), "forkserver")
+    # The servers of other tests are not to have it: a worker of theirs starts faster without.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
 @pytest.mark.process
+@pytest.mark.usefixtures("fork_server_with_torch")
+def test_several_agents_are_the_same_however_they_are_spread_and_killed(tmp_path: Path) -> None:
+    file = tmp_path / "kills"
+    file.touch()
+    made = two(ppo(), num_env_runners=2).callbacks(on_episode_step=killing(file, at_step=5))
+    assert outcome_of_agents(made) == outcome_of_agents(two(ppo()))
+    assert not file.exists(), "no runner was killed"
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("fork_server_with_torch")
 @pytest.mark.parametrize(
     ("name", "num_env_runners"),
-    [  # one of them here: each process that is started imports Torch, which takes 2 s
-        ("dense", 1),
-        pytest.param("dense", 2, marks=pytest.mark.slow),
+    [
+        ("dense", 2),
         pytest.param("convolution", 2, marks=pytest.mark.slow),
         pytest.param("memory", 4, marks=pytest.mark.slow),
     ],

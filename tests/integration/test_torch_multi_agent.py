@@ -1,4 +1,4 @@
-"""Networks in Torch among several agents: beside NumPy, shared, frozen, killed, restored."""
+"""Networks in Torch among several agents: beside NumPy, shared, frozen, restored."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
-from tests.small_runs import killing
 from trainer import (
     Algorithm,
     DQNConfig,
     MultiRLModuleSpec,
-    PGConfig,
     PPOConfig,
     RLModuleSpec,
     SACConfig,
@@ -83,17 +81,7 @@ def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_netwo
     assert weights[0] == weights[1]
 
 
-def test_it_makes_no_difference_how_envs_are_spread_or_what_dies(tmp_path: Path) -> None:
-    file = tmp_path / "kills"
-    file.touch()
-    killed = outcome(
-        two(ppo(), num_env_runners=2).callbacks(on_episode_step=killing(file, at_step=5))
-    )
-    assert not file.exists()
-    assert killed == outcome(two(ppo()))
-
-
-@pytest.mark.parametrize("make", [ppo, PGConfig, DQNConfig])
+@pytest.mark.parametrize("make", [ppo, DQNConfig])
 def test_a_restored_run_goes_on_with_the_same_bytes(make: Any, tmp_path: Path) -> None:
     def config() -> Any:
         made = two(make())

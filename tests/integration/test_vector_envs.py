@@ -478,7 +478,7 @@ def recorded(config: Any, *, as_columns: bool, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(VectorPlayer, "_can_be_columns", chosen)
     with config.build_algo() as algo:
-        results = [comparable(algo.train()) for _ in range(3)]
+        results = [comparable(algo.train()) for _ in range(2)]
         state = algo.get_state(["learner", "counters", "env_runners"])
         for episode in (slot["episode"] for slot in state["env_runners"]["slots"]):
             if episode is not None:  # a reward out of a column is a float of NumPy

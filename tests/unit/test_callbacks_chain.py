@@ -43,43 +43,6 @@ class Unpicklable(Exception):
         super().__init__("only one argument")
 
 
-def test_the_documented_chain_prints_in_the_documented_order(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    class MyCallbacks(RLlibCallback):
-        def on_train_result(
-            self, *, algorithm: Any, metrics_logger: Any, result: Any, **kwargs: Any
-        ) -> None:
-            print("RLlibCallback subclass")
-
-    class MyDebugCallbacks(RLlibCallback):
-        def on_train_result(
-            self, *, algorithm: Any, metrics_logger: Any, result: Any, **kwargs: Any
-        ) -> None:
-            print("debug subclass")
-
-    spec = CallbackSpec(
-        [MyDebugCallbacks, MyCallbacks],
-        {
-            "on_train_result": [
-                lambda algorithm, **kw: print("lambda 1"),
-                lambda algorithm, **kw: print("lambda 2"),
-            ]
-        },
-    )
-    CallbackChain(spec).fire("on_train_result", **_arguments("on_train_result"))
-    printed = capsys.readouterr().out.splitlines()
-    assert printed == ["debug subclass", "RLlibCallback subclass", "lambda 1", "lambda 2"]
-
-
-def test_a_class_without_super_init_keeps_what_it_counts() -> None:
-    chain = CallbackChain(CallbackSpec(EpisodeReturn))
-    episode = SimpleNamespace(id_="e", get_return=lambda: 2.5)
-    for _ in range(2):
-        chain.fire("on_episode_end", **{**_arguments("on_episode_end"), "episode": episode})
-    assert chain.objects[0].overall_sum_of_rewards == 5.0
-
-
 def test_a_method_that_nobody_overrode_is_no_listener() -> None:
     chain = CallbackChain(CallbackSpec([RLlibCallback, EpisodeReturn]))
     assert {event for event in EVENTS if chain.listens_to(event)} == {"on_episode_end"}

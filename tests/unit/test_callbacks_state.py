@@ -99,7 +99,7 @@ _plain = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(_plain)
 def test_plain_data_is_copied_exactly_and_a_checkpoint_can_hold_it(value: Any) -> None:
     copied = plain_copy(value)

@@ -115,14 +115,14 @@ def test_any_value_is_split_and_joined_exactly(value: Any, large_array_bytes: in
     assert all(array.nbytes >= large_array_bytes for array in split.arrays)
 
 
-@pytest.mark.parametrize("name", ARRAYS)
 @pytest.mark.parametrize("max_bytes", [1, 7, 16, 50, 10**6])
-def test_pieces_are_the_memory_whatever_their_size(name: str, max_bytes: int) -> None:
-    array = ARRAYS[name]
-    assert b"".join(memory_pieces(array, max_bytes=max_bytes)) == array.tobytes(memory_order(array))
-    parts = list(blocks(array, max_bytes=max_bytes))
-    assert b"".join(part.tobytes() for part in parts) == array.tobytes()
-    assert max(part.nbytes for part in parts) <= max(max_bytes, array.itemsize)
+def test_pieces_are_the_memory_whatever_their_size(max_bytes: int) -> None:
+    for name, array in ARRAYS.items():
+        pieces = memory_pieces(array, max_bytes=max_bytes)
+        assert b"".join(pieces) == array.tobytes(memory_order(array)), name
+        parts = list(blocks(array, max_bytes=max_bytes))
+        assert b"".join(part.tobytes() for part in parts) == array.tobytes(), name
+        assert max(part.nbytes for part in parts) <= max(max_bytes, array.itemsize), name
 
 
 def test_the_usual_limit_is_one_mebibyte_and_pieces_are_hashed_in_order(tmp_path: Path) -> None:

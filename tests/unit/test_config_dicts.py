@@ -81,26 +81,7 @@ def test_caller_dict_is_not_changed() -> None:
     [
         {"env": _Env, "env_task_fn": print},
         {"num_gpus": 0, "num_workers": 2},
-        {
-            "explore": True,
-            "exploration_config": {
-                "type": "EpsilonGreedy",
-                "initial_epsilon": 1.0,
-                "final_epsilon": 0.02,
-                "epsilon_timesteps": 10000,
-            },
-        },
-        {"exploration_config": {"type": "SoftQ", "temperature": 1.0}},
         {"exploration_config": {"type": "StochasticSampling", "constructor_arg": "value"}},
-        {
-            "evaluation_interval": 1,
-            "evaluation_parallel_to_training": True,
-            "evaluation_duration": "auto",
-            "evaluation_duration_unit": "timesteps",
-            "enable_async_evaluation": True,
-        },
-        {"evaluation_duration": 10, "evaluation_num_workers": 7},
-        {"evaluation_config": {"explore": False}},
         {"custom_eval_function": print, "callbacks": _Env},
         {"ignore_worker_failures": True, "recreate_failed_workers": True},
     ],

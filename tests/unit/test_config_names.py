@@ -43,34 +43,30 @@ def _class_with(old: str) -> type[AlgorithmConfig]:
     return PPOConfig if OLD_SETTINGS[old].new in _SECTIONS[PPOConfig] else DQNConfig
 
 
-@pytest.mark.parametrize("old", OLD_SETTINGS)
-def test_old_name_reads_and_writes_the_value_of_the_new_one(old: str) -> None:
-    new = OLD_SETTINGS[old].new
-    by_item, by_dict, by_attribute = (_class_with(old)() for _ in range(3))
-    by_item[old] = _value(old)
-    by_dict.update_from_dict({old: _value(old)})
-    setattr(by_attribute, old, _value(old))
-    assert by_item == by_dict == by_attribute
-    assert by_item[old] == by_dict.get(old) == _value(old)
-    if OLD_SETTINGS[old].key:
-        assert by_item[new][OLD_SETTINGS[old].key] == _value(old)
-    else:
-        assert by_item[new] == _value(old)
-    assert old in by_item
+def test_old_names_read_and_write_the_values_of_new_ones() -> None:
+    for old, setting in OLD_SETTINGS.items():
+        by_item, by_dict, by_attribute = (_class_with(old)() for _ in range(3))
+        by_item[old] = _value(old)
+        by_dict.update_from_dict({old: _value(old)})
+        setattr(by_attribute, old, _value(old))
+        assert by_item == by_dict == by_attribute, old
+        assert by_item[old] == by_dict.get(old) == _value(old)
+        new = by_item[setting.new]
+        assert (new[setting.key] if setting.key else new) == _value(old), old
+        assert old in by_item
 
 
-@pytest.mark.parametrize("old", OLD_SETTINGS)
-def test_old_name_is_an_argument_of_the_section_of_the_new_one(old: str) -> None:
-    made = _class_with(old)
-    home = _SECTIONS[made][OLD_SETTINGS[old].new]
-    for section_name in (home, *OLD_SETTINGS[old].sections):
-        config = getattr(made(), section_name)(**{old: _value(old)})
-        assert config[old] == _value(old)
+def test_old_names_are_arguments_of_the_sections_of_new_ones() -> None:
+    for old, setting in OLD_SETTINGS.items():
+        made = _class_with(old)
+        for section_name in (_SECTIONS[made][setting.new], *setting.sections):
+            config = getattr(made(), section_name)(**{old: _value(old)})
+            assert config[old] == _value(old), (old, section_name)
 
 
-@pytest.mark.parametrize("old", OLD_SETTINGS)
-def test_old_name_in_overrides_becomes_the_new_one(old: str) -> None:
-    assert OLD_SETTINGS[old].new in _class_with(old).overrides(**{old: _value(old)})
+def test_old_names_in_overrides_become_new_ones() -> None:
+    for old, setting in OLD_SETTINGS.items():
+        assert setting.new in _class_with(old).overrides(**{old: _value(old)}), old
 
 
 def test_rollouts_takes_arguments_of_both_its_successors() -> None:
@@ -159,12 +155,12 @@ def test_two_names_with_the_same_value_are_fine() -> None:
     assert config.num_env_runners == 3
 
 
-@pytest.mark.parametrize("name", REFUSED_NAMES)
-def test_name_without_successor_is_refused_unless_it_asks_for_nothing(name: str) -> None:
-    assert PPOConfig().update_from_dict({name: None}) == PPOConfig()
-    with pytest.raises(ConfigError, match=name) as caught:
-        PPOConfig().update_from_dict({name: 10})
-    assert not isinstance(caught.value, UnknownSettingError)
+def test_names_without_successor_are_refused_unless_they_ask_for_nothing() -> None:
+    for name in REFUSED_NAMES:
+        assert PPOConfig().update_from_dict({name: None}) == PPOConfig(), name
+        with pytest.raises(ConfigError, match=name) as caught:
+            PPOConfig().update_from_dict({name: 10})
+        assert not isinstance(caught.value, UnknownSettingError), name
 
 
 def test_offline_events_are_refused_as_arguments() -> None:

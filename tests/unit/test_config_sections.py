@@ -56,15 +56,13 @@ _ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("config_class", "section", "argument"), _ARGUMENTS)
-def test_argument_sets_the_setting_and_gives_the_config(
-    config_class: type[AlgorithmConfig], section: str, argument: str
-) -> None:
-    config = config_class()
-    value = {"explore": False} if argument == "evaluation_config" else {"key": 1}
-    assert getattr(config, section)(**{argument: value}) is config
-    assert config[argument] == value
-    assert argument in inspect.signature(getattr(config, section)).parameters
+def test_each_argument_sets_its_setting_and_gives_the_config() -> None:
+    for config_class, section, argument in _ARGUMENTS:
+        config = config_class()
+        value = {"explore": False} if argument == "evaluation_config" else {"key": 1}
+        assert getattr(config, section)(**{argument: value}) is config, argument
+        assert config[argument] == value, argument
+        assert argument in inspect.signature(getattr(config, section)).parameters
 
 
 def test_ppo_changes_defaults_of_sampling() -> None:
