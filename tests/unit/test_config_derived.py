@@ -23,6 +23,7 @@ from trainer.config import AlgorithmConfig, algorithm_config
 from trainer.config.algorithm_config import env_runner_spec
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.seeding import Role
+from trainer.testing.envs import CountdownEnv
 
 
 @pytest.mark.parametrize(
@@ -229,6 +230,18 @@ class _Algorithm:
 
 class _OwnConfig(PPOConfig):
     default_algo_class: ClassVar[Any] = _Algorithm
+
+
+def test_an_env_that_is_given_to_build_is_evaluated_in_too() -> None:
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    config.evaluation(evaluation_config={"env": "Acrobot-v1", "explore": False})
+    with config.build_algo(env=CountdownEnv) as algo:
+        assert algo.config.env is CountdownEnv
+        assert algo.config.evaluation_config == {"env": CountdownEnv, "explore": False}
+    assert config.evaluation_config == {"env": "Acrobot-v1", "explore": False}
+    config.evaluation_config = {"explore": False}
+    with config.build_algo(env=CountdownEnv) as algo:
+        assert algo.config.evaluation_config == {"explore": False}
 
 
 @pytest.mark.parametrize("method", ["build", "build_algo"])

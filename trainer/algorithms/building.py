@@ -17,7 +17,7 @@ from checkpoints.arguments import checked_arguments
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import same
 from trainer.config import AlgorithmConfig
-from trainer.config.algorithm_config import env_runner_spec, restart_policy
+from trainer.config.algorithm_config import env_runner_spec, replace_env, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.old_names import OLD_NAMES
@@ -133,7 +133,7 @@ def own_config(
     Args:
         algorithm: its class; `get_default_config()` is what a dict of settings changes.
         config: a config, a dict of settings, or None for the defaults.
-        env: the env to use instead of the config's; None keeps that.
+        env: the env to use instead of the config's, also in evaluation; None keeps that.
         settings: further settings by name.
 
     Raises:
@@ -152,7 +152,7 @@ def own_config(
             "or a dict of settings."
         )
     if env is not None:
-        own.environment(env)
+        replace_env(own, env)
     own.update_from_dict(settings)
     own.validate()
     require_env(own)

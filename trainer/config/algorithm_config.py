@@ -241,6 +241,13 @@ def direct_runners(config: AlgorithmConfig) -> DirectRunners:
     )
 
 
+def replace_env(config: AlgorithmConfig, env: Any) -> None:
+    """Puts another env in the place of the config's, and of one that is for evaluation only."""
+    config.env = env
+    if "env" in (config.evaluation_config or {}):
+        config.evaluation_config = {**config.evaluation_config, "env": env}
+
+
 # ---- algorithm config
 #
 # AlgorithmConfig: the settings of an algorithm, set by sections, judged at once, then built.
@@ -530,7 +537,7 @@ class AlgorithmConfig(Sections):
         """Make the algorithm; this config is not changed.
 
         Args:
-            env: the env to use instead of the one in the config.
+            env: the env to use instead of the one in the config, and in `evaluation_config`.
             logger_creator: see `debugging()`.
             use_copy: without effect: the algorithm always gets a copy.
 
@@ -561,7 +568,7 @@ class AlgorithmConfig(Sections):
             )
         config = self.copy(copy_frozen=False)
         if env is not None:
-            config.env = env
+            replace_env(config, env)
         if logger_creator is not None:
             config.logger_creator = logger_creator
         return algo_class(config=config)
