@@ -15,6 +15,7 @@ from trainer import (
     TrainerError,
     UnknownSettingError,
 )
+from trainer.algorithms import building
 from trainer.config import AlgorithmConfig, NotProvided, Setting
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
@@ -132,31 +133,30 @@ def test_an_algorithm_without_its_parts_says_what_to_write() -> None:
 # ---- settings of one's own
 
 
-class OwnSettingConfig(PPOConfig):
-    mine = Setting(3)
+def test_a_setting_of_ones_own_is_taken_saved_and_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "_ALGORITHMS", {})  # a class that is made here is put there
 
-    def __init__(self, algo_class: Any = None) -> None:
-        super().__init__(algo_class=algo_class or OwnSettingPPO)
+    class OwnConfig(PPOConfig):
+        mine = Setting(3)
 
-    def training(self, *, mine: Any = NotProvided, **others: Any) -> Any:
-        super().training(**others)
-        if mine is not NotProvided:
-            self.mine = mine
-        return self
+        def training(self, *, mine: Any = NotProvided, **others: Any) -> Any:
+            super().training(**others)
+            if mine is not NotProvided:
+                self.mine = mine
+            return self
 
+    class OwnPPO(PPO):
+        config_class = OwnConfig
 
-class OwnSettingPPO(PPO):
-    config_class = OwnSettingConfig
-
-
-def test_a_setting_of_ones_own_is_taken_saved_and_restored(tmp_path: Path) -> None:
-    made = OwnSettingConfig()
+    made = OwnConfig()
     assert made.mine == 3
     assert made.training(mine=4, lr=1e-3).mine == 4
     assert made.update_from_dict({"mine": 5}).lr == 1e-3
     with made.update_from_dict(_SETTINGS).build_algo() as algo:
         path = algo.save_to_path(tmp_path / "c")
-    with OwnSettingPPO.from_checkpoint(path, env=CountdownEnv) as restored:
+    with OwnPPO.from_checkpoint(path, env=CountdownEnv) as restored:
         assert restored.config.mine == 5
     with pytest.raises(UnknownSettingError, match=r"declares more in its body: `name = Setting\("):
-        OwnSettingConfig().update_from_dict({"qqqqqqqqq": 1})
+        made.update_from_dict({"qqqqqqqqq": 1})
