@@ -35,12 +35,6 @@ def ppo_speed_config(num_env_runners: int = 0) -> PPOConfig:
     )
 
 
-def ppo_ahead_config() -> PPOConfig:
-    """The same with one runner, which samples while the main process learns."""
-    config = ppo_speed_config(1)
-    return config.training(sample_ahead=True)
-
-
 def ppo_tuned_config() -> PPOConfig:
     """The best of two dozen settings tried for this task, on seeds that no comparison uses.
 

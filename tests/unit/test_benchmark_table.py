@@ -48,7 +48,7 @@ def test_columns_stand_below_each_other() -> None:
 def test_the_table_has_the_lines_of_the_comparison() -> None:
     peers = {line.peer for line in LINES}
     assert {"Stable-Baselines3", "SBX", "RLlib, tuned", "no env runners"} <= peers
-    assert sum("sample_ahead" in line.what for line in LINES) == 7
+    assert sum("sample_ahead" in line.what for line in LINES) == 6
 
 
 def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
