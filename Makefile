@@ -27,7 +27,7 @@ train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
 	    --set grad_clip=0.5 --set vf_loss_coeff=0.5 \
 	    --set 'model={"fcnet_hiddens": [64, 64]}'
 
-test: $(VENV)/.installed-test  ## lint, types and the default tests (5 to 8 minutes on two cores)
+test: $(VENV)/.installed-test  ## lint, types and the default tests (4 to 8 minutes on two cores)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(MAKE) --no-print-directory --jobs=2 types default-tests

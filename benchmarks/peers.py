@@ -61,25 +61,15 @@ def _stop_at_450() -> Any:
 
 def sb3_solves(seed: int) -> Solved:
     """Stable-Baselines3 with its own defaults: the hyper-parameters of this comparison."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-
-    started_at = time.perf_counter()
-    env = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
-    model = PPO(
-        "MlpPolicy",
-        env,
+    return _sb3_until_solved(
+        seed,
+        most_env_steps=MAX_STEPS,
         n_steps=256,
         batch_size=64,
         n_epochs=10,
         learning_rate=3e-4,
         clip_range=0.2,
-        seed=seed,
-        device="cpu",
     )
-    stop = _stop_at_450()
-    model.learn(MAX_STEPS, callback=stop)
-    return Solved(time.perf_counter() - started_at, model.num_timesteps, stop.mean_return)
 
 
 def sb3_tuned_solves(seed: int) -> Solved:
@@ -87,14 +77,9 @@ def sb3_tuned_solves(seed: int) -> Solved:
 
     CartPole-v1 in `hyperparams/ppo.yml`: learning rate and clipping fall to 0 over 100,000 steps.
     """
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-
-    started_at = time.perf_counter()
-    env = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
-    model = PPO(
-        "MlpPolicy",
-        env,
+    return _sb3_until_solved(
+        seed,
+        most_env_steps=100_000,
         n_steps=32,
         batch_size=256,
         n_epochs=20,
@@ -102,11 +87,19 @@ def sb3_tuned_solves(seed: int) -> Solved:
         gae_lambda=0.8,
         learning_rate=lambda left: 1e-3 * left,
         clip_range=lambda left: 0.2 * left,
-        seed=seed,
-        device="cpu",
     )
+
+
+def _sb3_until_solved(seed: int, *, most_env_steps: int, **settings: Any) -> Solved:
+    """Trains PPO with eight envs to a mean return of 450, or for so many env steps."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    started_at = time.perf_counter()
+    env = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
+    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
     stop = _stop_at_450()
-    model.learn(100_000, callback=stop)
+    model.learn(most_env_steps, callback=stop)
     return Solved(time.perf_counter() - started_at, model.num_timesteps, stop.mean_return)
 
 

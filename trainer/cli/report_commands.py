@@ -183,8 +183,8 @@ def _next_command(rows: Sequence[Mapping[str, Any]]) -> str:
     """What people most likely want: to watch what runs, to go on, or to compare what is done."""
     for state in ("running", "stopped", "damaged"):
         paths = [row["run"] for row in rows if row["state"] == state]
+        if paths and state == "running":
+            return f"local-trainer watch {shlex.quote(paths[-1])}"
         if paths:
-            is_running = state == "running"
-            watching = f"local-trainer watch {shlex.quote(paths[-1])}"
-            return watching if is_running else _going_on(Path(paths[-1]))
+            return _going_on(Path(paths[-1]))
     return f"local-trainer plot {shlex.join(row['run'] for row in rows[-5:])} -o curves.png"

@@ -40,6 +40,8 @@ from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
 
+_LOGGER: Final = logging.getLogger(__name__)
+
 # ---- environment section
 
 # Section methods only declare; the decorator `section` reads their arguments.
@@ -367,8 +369,6 @@ class CallbacksSection(ConfigValues):
 
 
 # ---- evaluation section
-
-_LOGGER: Final = logging.getLogger(__name__)
 
 INSTEAD_IN_EVALUATION: Final = {
     "num_env_runners": "evaluation_num_env_runners",

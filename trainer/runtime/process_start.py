@@ -537,7 +537,8 @@ class _QuietProcess:
             except (ChildProcessError, FileNotFoundError):
                 # The user's os.wait() was told of its end, or its socket was cleared away.
                 forget_fork_server()
-                (folder := Path(util.get_temp_dir())).mkdir(0o700, parents=True, exist_ok=True)
+                folder = Path(util.get_temp_dir())
+                folder.mkdir(0o700, parents=True, exist_ok=True)
                 if folder.stat().st_uid != os.geteuid():  # its name was known to all users
                     raise
                 self._process.start()
