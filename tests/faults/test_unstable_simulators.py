@@ -180,7 +180,7 @@ def test_thirty_iterations_with_kills_from_outside() -> None:
     with (
         no_leaks(),
         made.build_algo() as algo,
-        RandomKiller(lambda: pids(algo), seed=3, mean_delay_s=0.1) as killer,
+        RandomKiller(lambda: pids(algo), seed=3, mean_delay_s=0.1, most_kills=60) as killer,
     ):
         assert outcome(algo, 30) == expected("fresh", **size)
     assert len(killer.kills) > 20

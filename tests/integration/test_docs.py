@@ -119,7 +119,7 @@ def ended_program(page: Path, folder: Path) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     return done.returncode, done.stderr

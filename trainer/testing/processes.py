@@ -42,7 +42,7 @@ class RandomKiller:
     """Sends signals to some of the given processes again and again, while its block lasts.
 
         pids = lambda: algo.env_runner_group.env_runner_pids().values()
-        with RandomKiller(pids, seed=1, mean_delay_s=0.05) as killer:
+        with RandomKiller(pids, seed=1, most_kills=5) as killer:
             algo.train()
         print(killer.kills)
 
@@ -71,7 +71,8 @@ class RandomKiller:
             pids: gives the processes that live now; called from a thread of the killer.
             seed: of delays and choices.
             mean_delay_s: between two strikes, on average.
-            most_kills: it ends after so many signals; None goes on until its block ends.
+            most_kills: it ends after so many signals; None goes on until its block ends, which a busy
+                machine may never come to.
             most_at_once: how many processes one strike may hit.
             signals: what to send; one of them is drawn each time.
         """
