@@ -71,8 +71,8 @@ class RandomKiller:
             pids: gives the processes that live now; called from a thread of the killer.
             seed: of delays and choices.
             mean_delay_s: between two strikes, on average.
-            most_kills: it ends after so many signals; None goes on until its block ends, which a busy
-                machine may never come to.
+            most_kills: it ends after so many signals; None goes on until its block ends, to which
+                a busy machine may never come.
             most_at_once: how many processes one strike may hit.
             signals: what to send; one of them is drawn each time.
         """
