@@ -139,6 +139,7 @@ def test_a_killed_reaper_is_replaced(folder: Path) -> None:
         first = process_groups.reaper_pid()
         assert first is not None
         os.kill(first, signal.SIGKILL)
+        assert all_ended([first])  # who is told while it dies is not missed before the next time
         os.kill(runner_pid(algo), signal.SIGKILL)
         algo.train()
         assert process_groups.reaper_pid() not in (None, first)
