@@ -97,7 +97,8 @@ def test_curiosity_has_the_gradient_of_its_loss(
 def test_curiosity_takes_choices_of_any_shape_as_choices_in_a_row(
     nvec: Any, shape: tuple[int, ...]
 ) -> None:
-    flat, shaped = curious(spaces.MultiDiscrete(np.ravel(nvec))), curious(spaces.MultiDiscrete(nvec))
+    flat = curious(spaces.MultiDiscrete(np.ravel(nvec)))
+    shaped = curious(spaces.MultiDiscrete(nvec))
     obs, actions, new_obs = steps(6, width=2)
     actions = actions[:, : np.ravel(nvec).size]
     expected = flat.learn(obs, actions, new_obs)
