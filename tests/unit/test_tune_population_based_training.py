@@ -15,7 +15,7 @@ from tests.unit.tune_simulation import Simulation, default_rows, make_plan
 from trainer import PPOConfig
 from trainer.errors import TuneError
 from trainer.seeding import trial_seed
-from trainer.tune.events import CheckpointRef, Trial
+from trainer.tune.events import CheckpointRef, Clone, Trial
 from trainer.tune.population_based_training import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
@@ -382,6 +382,21 @@ def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
             config = new if row_number > at else config
         expected[row_number] = config["x"]
     assert dict(seen) == expected
+
+
+def test_a_policy_counts_the_iterations_of_states_and_not_the_rows_of_trials() -> None:
+    """Trial 1 went back to row 2 of trial 0 at its row 4; its row 8 is the state's iteration 6."""
+    trials = [Trial(number, {"x": float(number)}, cpus=1, seed=0) for number in range(3)]
+    back = Clone(4, CheckpointRef(0, 2), {}, {"x": 1.0}, 1)
+    trials[1].params, trials[1].clones = {"x": 10.0}, [back]
+    trials[2].params = {"x": 20.0}
+    trials[2].clones = [Clone(6, CheckpointRef(1, 8), {}, {"x": 2.0}, 1)]
+    scheduler = PopulationBasedTraining(hyperparam_mutations={"x": uniform(0, 1)})
+    lines = scheduler.policy_lines(trials, 2, SearchSpace({"x": uniform(0, 1)}).config)
+    assert [json.loads(line) for line in lines] == [
+        ["00001", "00000", 4, 2, {"x": 0.0}, {"x": 10.0}],
+        ["00002", "00001", 6, 6, {"x": 10.0}, {"x": 20.0}],
+    ]
 
 
 def test_a_policy_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:

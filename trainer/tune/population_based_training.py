@@ -431,12 +431,21 @@ def _policy(
     line = [
         trials[number].trial_id,
         donor.trial_id,
-        clone.row_number,
-        clone.source.row_number,
+        _num_iterations(trials, CheckpointRef(number, clone.row_number)),
+        _num_iterations(trials, clone.source),
         _nested(configs(old)),
         _nested(configs(later)),
     ]
     yield json.dumps(line, default=repr)
+
+
+def _num_iterations(trials: Sequence[Trial], ref: CheckpointRef) -> int:
+    """How many rows led to a state: those of its trial, but before a clone those of the donor."""
+    clones = [each for each in trials[ref.trial].clones if each.row_number < ref.row_number]
+    if not clones:
+        return ref.row_number
+    own = ref.row_number - clones[-1].row_number
+    return _num_iterations(trials, clones[-1].source) + own
 
 
 class PopulationBasedTrainingReplay(TrialScheduler):
