@@ -198,6 +198,18 @@ def test_nested_settings_are_changed_in_place() -> None:
         assert set(config) == {"model"}
 
 
+def test_mutations_may_name_settings_of_a_config_as_rllib_did() -> None:
+    config = PPOConfig().training(num_sgd_iter=choice([4, 5]), lambda_=0.5)
+    space = SearchSpace(config)
+    mutations = {"num_sgd_iter": randint(1, 9), "lambda": uniform(0, 1)}
+    scheduler = PopulationBasedTraining(hyperparam_mutations=mutations, resample_probability=0)
+    scheduler.extend(space)
+    params = scheduler._explore({"num_epochs": 5}, space, rng_at(0, Kind.EXPLORE, 0, 1))
+    assert params["num_epochs"] in (4, 6)
+    assert params["lambda_"] in (0.5 * 0.8, 0.5 * 1.2)
+    assert params.keys() == {"num_epochs", "lambda_"}
+
+
 def test_a_setting_that_only_mutations_know_is_drawn_from_them() -> None:
     plan = make_plan(
         {},
