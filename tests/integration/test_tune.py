@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -309,6 +310,21 @@ def test_failures_are_in_the_grid_and_may_be_resumed(tmp_path: Path) -> None:
     assert losses(grid) == [[0, 1]]
     tuner = tune.Tuner.restore(tmp_path / "x", fails_at_two, resume_errored=True)
     assert losses(tuner.fit()) == [[0, 1, 2, 3]]
+
+
+def test_a_failed_trial_whose_folder_is_gone_is_resumed_with_all_its_rows(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        found = tune.get_checkpoint()
+        for step in range(0 if found is None else found.data()["step"], 4):
+            if step == 2 and not (tmp_path / "mended").exists():
+                raise ValueError("not yet")
+            tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({"step": step + 1}))
+
+    grid = run(train, tmp_path, name="x", tuning={"num_samples": 2})
+    shutil.rmtree(grid[0].path)
+    (tmp_path / "mended").touch()
+    grid = tune.Tuner.restore(tmp_path / "x", train, resume_errored=True).fit()
+    assert losses(grid) == [[0, 1, 2, 3]] * 2
 
 
 def test_an_error_may_be_survived(tmp_path: Path) -> None:
