@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError
-from trainer import PPOConfig, tune
+from trainer import PPOConfig, actors, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.runtime.run_lock import RunLock
@@ -291,6 +291,33 @@ def test_a_process_that_is_used_again_writes_where_its_new_trial_does(tmp_path: 
     grid = run(Reused, tmp_path, tuning=tuning, log_to_file=True)
     printed = [(Path(result.path) / "stdout.txt").read_text().split() for result in grid]
     assert printed == [["this", "is", name, name] for name in ("00000", "00001")]
+
+
+class Note:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def get(self) -> str:
+        return self.text
+
+
+@pytest.mark.process
+def test_trials_find_the_tuners_actors_and_keep_their_own_apart(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        trial_id = tune.get_context().get_trial_id()
+        own: Any = actors.remote(Note).options(name="own").remote(trial_id)
+        found = [actors.get_actor(name).get.remote() for name in ("shared", "own")]
+        tune.report(told=actors.get(found))
+        actors.get(own.get.remote())
+
+    shared: Any = actors.remote(Note).options(name="shared").remote("tuner's")
+    tuning = {"in_process": False, "num_samples": 2, "max_concurrent_trials": 2}
+    grid = run(train, tmp_path, tuning=tuning)
+    actors.kill(shared)
+    assert [result.rows()[0]["told"] for result in grid] == [
+        ["tuner's", "00000"],
+        ["tuner's", "00001"],
+    ]
 
 
 # ---- failures
