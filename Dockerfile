@@ -1,8 +1,9 @@
 # An image in which `local-trainer` runs: docker build -t local-trainer .
-#   docker run --rm -v "$PWD/runs:/work/runs" local-trainer train --env CartPole-v1 --stop-return 450
+# The folder that you are in is /work there, and the user is you: what a run writes is here, and yours.
+#   docker run --rm --init --user "$(id -u):$(id -g)" -v "$PWD:/work" local-trainer train --env CartPole-v1 --stop-return 450
 FROM python:3.12-slim
 
-# Processes that have no parent any more are taken leave of by the init of `docker run --init`.
+# `docker run --init`: that init reaps processes whose parent is gone.
 WORKDIR /package
 COPY pyproject.toml setup.cfg README.md LICENSE ./
 COPY checkpoints checkpoints
@@ -11,6 +12,8 @@ COPY trainer trainer
 ARG EXTRAS=plot,live,yaml
 RUN pip install --no-cache-dir ".[$EXTRAS]" && rm -rf build
 
+# Where any user may write, also one without a home.
+ENV MPLCONFIGDIR=/tmp/matplotlib
 RUN useradd --create-home trainer && mkdir /work && chown trainer /work
 USER trainer
 WORKDIR /work

@@ -17,7 +17,7 @@ def distribution_of(space: spaces.Space[Any]) -> ActionDistribution:
     if isinstance(space, spaces.Discrete):
         return Categorical(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
-        return MultiCategorical(space.nvec.tolist())
+        return MultiCategorical(space.nvec.ravel().tolist(), shape=space.nvec.shape)
     assert isinstance(space, spaces.Box)
     return DiagGaussian(space.shape)
 

@@ -91,6 +91,29 @@ def test_an_agents_states_follow_from_what_it_saw_itself() -> None:
         assert checked > 40
 
 
+def test_an_agent_that_waits_while_an_episode_is_cut_still_reads_its_own_last_step() -> None:
+    seen: list[Any] = []
+    config = gaps(0, 1).rl_module(model_config=_MEMORY)
+    config.training(train_batch_size=3, minibatch_size=3, num_epochs=1)
+    config.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
+    with config.build_algo() as algo:
+        for _ in range(12):
+            algo.train()
+    last: dict[str, tuple[Any, float]] = {}
+    num_continued = 0
+    chunks = [chunk for episode in seen for chunk in episode.agent_episodes.values()]
+    for chunk in filter(len, chunks):
+        if chunk.t_started > 0:
+            action, reward = last[chunk.id_]
+            outputs = chunk.get_extra_model_outputs(indices=0)
+            assert outputs["prev_actions"].argmax() == action
+            assert outputs["prev_actions"].sum() == 1.0
+            assert outputs["prev_rewards"] == pytest.approx(reward)
+            num_continued += 1
+        last[chunk.id_] = chunk.get_actions(-1), chunk.get_rewards(-1)
+    assert num_continued > 5
+
+
 def test_what_each_module_got_is_told() -> None:
     with gaps(0, 2).build_algo() as algo:
         for _ in range(3):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError
-from trainer import PPOConfig, tune
+from trainer import PPOConfig, actors, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.runtime.run_lock import RunLock
@@ -292,6 +293,33 @@ def test_a_process_that_is_used_again_writes_where_its_new_trial_does(tmp_path: 
     assert printed == [["this", "is", name, name] for name in ("00000", "00001")]
 
 
+class Note:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def get(self) -> str:
+        return self.text
+
+
+@pytest.mark.process
+def test_trials_find_the_tuners_actors_and_keep_their_own_apart(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        trial_id = tune.get_context().get_trial_id()
+        own: Any = actors.remote(Note).options(name="own").remote(trial_id)
+        found = [actors.get_actor(name).get.remote() for name in ("shared", "own")]
+        tune.report(told=actors.get(found))
+        actors.get(own.get.remote())
+
+    shared: Any = actors.remote(Note).options(name="shared").remote("tuner's")
+    tuning = {"in_process": False, "num_samples": 2, "max_concurrent_trials": 2}
+    grid = run(train, tmp_path, tuning=tuning)
+    actors.kill(shared)
+    assert [result.rows()[0]["told"] for result in grid] == [
+        ["tuner's", "00000"],
+        ["tuner's", "00001"],
+    ]
+
+
 # ---- failures
 
 
@@ -309,6 +337,21 @@ def test_failures_are_in_the_grid_and_may_be_resumed(tmp_path: Path) -> None:
     assert losses(grid) == [[0, 1]]
     tuner = tune.Tuner.restore(tmp_path / "x", fails_at_two, resume_errored=True)
     assert losses(tuner.fit()) == [[0, 1, 2, 3]]
+
+
+def test_a_failed_trial_whose_folder_is_gone_is_resumed_with_all_its_rows(tmp_path: Path) -> None:
+    def train(config: Any) -> None:
+        found = tune.get_checkpoint()
+        for step in range(0 if found is None else found.data()["step"], 4):
+            if step == 2 and not (tmp_path / "mended").exists():
+                raise ValueError("not yet")
+            tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({"step": step + 1}))
+
+    grid = run(train, tmp_path, name="x", tuning={"num_samples": 2})
+    shutil.rmtree(grid[0].path)
+    (tmp_path / "mended").touch()
+    grid = tune.Tuner.restore(tmp_path / "x", train, resume_errored=True).fit()
+    assert losses(grid) == [[0, 1, 2, 3]] * 2
 
 
 def test_an_error_may_be_survived(tmp_path: Path) -> None:

@@ -61,6 +61,15 @@ def test_continuous_strategies_are_uniform_at_first(name: str) -> None:
     np.testing.assert_allclose(logp, -np.log(8.0), rtol=1e-5)
 
 
+def test_a_dimension_with_a_single_value_changes_no_likelihood() -> None:
+    strategy = made("Random", _box([3.0, 0.0], [3.0, 4.0]))
+    choice = choice_for(strategy, same_rows(_MEANS, 5))
+    actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
+    assert (actions[:, 0] == 3.0).all()
+    logp = likelihoods(strategy, choice, actions, timestep=0)
+    np.testing.assert_allclose(logp, -np.log(4.0), rtol=1e-6)
+
+
 def test_scales_follow_the_ramp_that_begins_after_the_random_phase() -> None:
     strategy = made({"type": "GaussianNoise"}, _BOX)
     assert isinstance(strategy, GaussianNoise)

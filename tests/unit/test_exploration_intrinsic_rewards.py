@@ -29,7 +29,7 @@ _TINY = {
 
 def curious(space: spaces.Space[Any] | None = None, **settings: Any) -> Curiosity:
     config = {"type": "Curiosity", "sub_exploration": _SUB, **_TINY, **settings}
-    strategy = made(config, space or spaces.Discrete(3))
+    strategy = made(config, spaces.Discrete(3) if space is None else space)
     assert isinstance(strategy, Curiosity)
     strategy.prepare(obs_size=4, root_seed=0)
     return strategy
@@ -91,6 +91,19 @@ def test_curiosity_has_the_gradient_of_its_loss(
         flat[:] = start
         measured = (ends[0] - ends[1]) / 0.04
         assert measured == pytest.approx(gradient @ direction, rel=0.02, abs=2e-3)
+
+
+@pytest.mark.parametrize(("nvec", "shape"), [([[2], [2]], (2, 1)), (np.array(2), ())])
+def test_curiosity_takes_choices_of_any_shape_as_choices_in_a_row(
+    nvec: Any, shape: tuple[int, ...]
+) -> None:
+    flat = curious(spaces.MultiDiscrete(np.ravel(nvec)))
+    shaped = curious(spaces.MultiDiscrete(nvec))
+    obs, actions, new_obs = steps(6, width=2)
+    actions = actions[:, : np.ravel(nvec).size]
+    expected = flat.learn(obs, actions, new_obs)
+    given = shaped.learn(obs, actions.reshape(6, *shape), new_obs)
+    assert given.tobytes() == expected.tobytes()
 
 
 def test_intrinsic_reward_is_half_the_squared_error_of_the_forward_model() -> None:

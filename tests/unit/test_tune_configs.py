@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checkpoints.arguments import ArgumentError
-from trainer import tune
+from trainer import PPOConfig, tune
 from trainer.errors import TrainerError, TuneError
 from trainer.tune.configs import default_num_lanes
 
@@ -121,6 +121,17 @@ def population(mutations: Any) -> Any:
     )
 
 
+def population_of_config(mutations: Any) -> Any:
+    """The same, with a schedule for `lr`, and the space as a config object."""
+    config = PPOConfig().environment("CartPole-v1").training(lr=[[0, 0.1], [100, 0.01]])
+    scheduler = tune.PopulationBasedTraining(hyperparam_mutations=mutations)
+    return tune.Tuner(
+        "PPO",
+        param_space=config.training(num_sgd_iter=tune.choice([1, 2])),
+        tune_config=tune.TuneConfig(num_samples=2, metric="a", mode="max", scheduler=scheduler),
+    )
+
+
 def told(callback: Any) -> tune.RunConfig:
     return tune.RunConfig(callbacks=[callback])
 
@@ -138,6 +149,10 @@ def told(callback: Any) -> tune.RunConfig:
         (lambda: tune.Tuner(train, run_config=told(Demanding())), "wants 'results'.*mean 'result'"),
         (lambda: population({"model": {"fcnet_hiddens": [[8], [16]]}}), "another network"),
         (lambda: population({"lr": [0.1, 0.2], "env": ["A-v0", "B-v0"]}), "change env while"),
+        (lambda: population({"kl_coeff": [0.1, 0.2]}), "change kl_coeff while"),
+        (lambda: population({"replay_buffer_config": {"alpha": [0, 1]}}), "change replay.*alpha"),
+        (lambda: population_of_config({"lrr": [0.1, 0.2]}), "Did you mean `lr`"),
+        (lambda: population_of_config({"lr": tune.uniform(0, 1)}), "lr=.*no number.*as a list"),
         (lambda: untyped.CLIReporter(max_progres_rows=3), "mean 'max_progress_rows'"),
         (lambda: untyped.CLIReporter(max_progress_rows=0), "at least one row"),
         (lambda: untyped.CLIReporter(metric_columns="loss"), "expected a list"),

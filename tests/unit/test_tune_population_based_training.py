@@ -15,7 +15,7 @@ from tests.unit.tune_simulation import Simulation, default_rows, make_plan
 from trainer import PPOConfig
 from trainer.errors import TuneError
 from trainer.seeding import trial_seed
-from trainer.tune.events import CheckpointRef, Trial
+from trainer.tune.events import CheckpointRef, Clone, Trial
 from trainer.tune.population_based_training import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
@@ -196,6 +196,18 @@ def test_nested_settings_are_changed_in_place() -> None:
         assert config["model"]["width"] in (4, 8, 16)
         assert 0 <= config["model"]["deep"]["k"] <= 2
         assert set(config) == {"model"}
+
+
+def test_mutations_may_name_settings_of_a_config_as_rllib_did() -> None:
+    config = PPOConfig().training(num_sgd_iter=choice([4, 5]), lambda_=0.5)
+    space = SearchSpace(config)
+    mutations = {"num_sgd_iter": randint(1, 9), "lambda": uniform(0, 1)}
+    scheduler = PopulationBasedTraining(hyperparam_mutations=mutations, resample_probability=0)
+    scheduler.extend(space)
+    params = scheduler._explore({"num_epochs": 5}, space, rng_at(0, Kind.EXPLORE, 0, 1))
+    assert params["num_epochs"] in (4, 6)
+    assert params["lambda_"] in (0.5 * 0.8, 0.5 * 1.2)
+    assert params.keys() == {"num_epochs", "lambda_"}
 
 
 def test_a_setting_that_only_mutations_know_is_drawn_from_them() -> None:
@@ -382,6 +394,21 @@ def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
             config = new if row_number > at else config
         expected[row_number] = config["x"]
     assert dict(seen) == expected
+
+
+def test_a_policy_counts_the_iterations_of_states_and_not_the_rows_of_trials() -> None:
+    """Trial 1 went back to row 2 of trial 0 at its row 4; its row 8 is the state's iteration 6."""
+    trials = [Trial(number, {"x": float(number)}, cpus=1, seed=0) for number in range(3)]
+    back = Clone(4, CheckpointRef(0, 2), {}, {"x": 1.0}, 1)
+    trials[1].params, trials[1].clones = {"x": 10.0}, [back]
+    trials[2].params = {"x": 20.0}
+    trials[2].clones = [Clone(6, CheckpointRef(1, 8), {}, {"x": 2.0}, 1)]
+    scheduler = PopulationBasedTraining(hyperparam_mutations={"x": uniform(0, 1)})
+    lines = scheduler.policy_lines(trials, 2, SearchSpace({"x": uniform(0, 1)}).config)
+    assert [json.loads(line) for line in lines] == [
+        ["00001", "00000", 4, 2, {"x": 0.0}, {"x": 10.0}],
+        ["00002", "00001", 6, 6, {"x": 10.0}, {"x": 20.0}],
+    ]
 
 
 def test_a_policy_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from trainer.actors.registry import (
     ActorRegistry,
     Ending,
     initialize,
+    registries_to_search,
     registry_of_this_process,
 )
 from trainer.errors import (
@@ -129,19 +130,15 @@ def start_actor(plan: ActorPlan) -> ActorAddress:
 
 def find_actor(name: str, namespace: str | None) -> ActorAddress | None:
     """The living actor of that name that this process can see, detached ones included."""
-    registry = registry_of_this_process()
-    where = registry.namespace if namespace is None else namespace
-    own = registry.find(name, where)
-    if own is not None:
-        return own
-    found = (detached.find(name, where) for detached in ActorRegistry.all_detached())
+    own, *others = registries_to_search()
+    where = own.namespace if namespace is None else namespace
+    found = (registry.find(name, where) for registry in [own, *others])
     return next(filter(None, found), None)
 
 
 def visible_names() -> list[tuple[str, str]]:
     """Name and namespace of all living actors that this process can see."""
-    registries = [registry_of_this_process(), *ActorRegistry.all_detached()]
-    return [place for registry in registries for place in registry.names()]
+    return [place for registry in registries_to_search() for place in registry.names()]
 
 
 def _start(

@@ -153,6 +153,9 @@ REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_ACTORS"
 NAMESPACE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_NAMESPACE"
 """Environment variable with the namespace of this process: that of the process that made it."""
 
+OUTER_VARIABLE: Final = "LOCAL_TRAINER_OUTER_ACTORS"
+"""Environment variable, in a trial: the folder with the actors of the tuner that runs it."""
+
 ELSEWHERE_VARIABLE: Final = "LOCAL_TRAINER_ACTORS_ELSEWHERE"
 """Environment variable: the machine with the actors, in a process on another one."""
 
@@ -182,10 +185,12 @@ class ActorRegistry:
     Attributes:
         directory: the folder.
         namespace: where names hold that are given or asked for without one.
+        outer: the folder where names are looked for that are not here; empty for none.
     """
 
     directory: str
     namespace: str = ""
+    outer: str = ""
 
     @classmethod
     def make(cls) -> ActorRegistry:
@@ -643,15 +648,22 @@ def registry_of_this_process() -> ActorRegistry:
         ActorNameError: this process is on another machine than the one with the actors.
     """
     refuse_elsewhere()
-    told = os.environ.get(REGISTRY_VARIABLE)
+    told, outer = os.environ.get(REGISTRY_VARIABLE), os.environ.get(OUTER_VARIABLE, "")
+    namespace = _Process.namespace or os.environ.get(NAMESPACE_VARIABLE, "")
     if told:
-        own_namespace = _Process.namespace or os.environ.get(NAMESPACE_VARIABLE, "")
-        return ActorRegistry(told, own_namespace)
+        return ActorRegistry(told, namespace, outer)
     if _Process.owned is None or not Path(_Process.owned.registry.directory).is_dir():
         _Process.owned = OwnedRegistry()
         # After actors were ended (`handles`), which are known by their sockets in the folder.
         util.Finalize(None, _Process.owned.close, exitpriority=90)
-    return replace(_Process.owned.registry, namespace=_Process.namespace)
+    return replace(_Process.owned.registry, namespace=namespace, outer=outer)
+
+
+def registries_to_search() -> list[ActorRegistry]:
+    """Where this process looks for names, in this order: its own, the tuner's, detached ones."""
+    own = registry_of_this_process()
+    outer = [ActorRegistry(own.outer)] if own.outer else []
+    return [own, *outer, *ActorRegistry.all_detached()]
 
 
 def registry_to_inherit() -> Callable[[], None]:
@@ -671,6 +683,18 @@ def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
         return
     os.environ[REGISTRY_VARIABLE] = registry.directory
     os.environ[NAMESPACE_VARIABLE] = registry.namespace
+    os.environ[OUTER_VARIABLE] = registry.outer
+
+
+def outer_registry_to_inherit() -> Callable[[], None]:
+    """What the process of a trial calls first: it finds these actors, and makes its own apart."""
+    return partial(_tell_trial, registry_of_this_process(), socket.gethostname())
+
+
+def _tell_trial(registry: ActorRegistry, machine: str) -> None:
+    if machine == socket.gethostname():
+        os.environ[OUTER_VARIABLE] = registry.directory
+        os.environ[NAMESPACE_VARIABLE] = registry.namespace
 
 
 def refuse_elsewhere() -> None:

@@ -389,6 +389,11 @@ class ConfigValues:
             return default
         return self[name]
 
+    def present_name(self, name: str) -> str:
+        """The name today of a setting that was only renamed; any other name as it is."""
+        old = self._names.old_name(name)
+        return name if old is None or old.key or old.beats_number or old.sets else old.new
+
     def pop(self, name: str, default: Any = NotProvided) -> Any:
         """The value of a setting, which then has its default again.
 

@@ -480,7 +480,10 @@ class ActionSource:
         acting: asks the module.
         exploring: the strategy at work; None for plain sampling.
         outputs: the extra outputs that each step brings.
+        reads_step_before: the module is given action and reward of the step before.
     """
+
+    reads_step_before = False
 
     def __init__(
         self,

@@ -618,8 +618,11 @@ class EnvSlot:
         chunk = self.episode
         if chunk is None or len(chunk) == 0:
             return None
-        self.episode = chunk.cut(len_lookback_buffer=lookback)
+        self.episode = self._successor(chunk, lookback)
         return chunk
+
+    def _successor(self, chunk: Any, lookback: int) -> Any:
+        return chunk.cut(len_lookback_buffer=lookback)
 
     def remember(self, chunk: SingleAgentEpisode, *, keep_chunk: bool) -> None:
         """Keeps what a replay needs of a chunk that was cut, and the chunk itself if wanted.

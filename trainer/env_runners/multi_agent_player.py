@@ -399,6 +399,11 @@ class MultiAgentSlot(EnvSlot):
             pairs = zip(self._agents.ids, memory, strict=True)
             memories.update({agent: part[0] for agent, part in pairs if part})
 
+    def _successor(self, chunk: Any, lookback: int) -> Any:
+        seats: Any = self.noise
+        modules = [id_ for id_, source in seats.sources.items() if source.reads_step_before]
+        return chunk.cut(len_lookback_buffer=lookback, with_last_step_of=modules)
+
     @property
     def counts_agent_steps(self) -> bool:
         """Whether the assignment counts completed rows, and not env steps."""

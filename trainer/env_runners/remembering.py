@@ -53,6 +53,7 @@ class RememberingSource(ActionSource):
                 "episode is cut. Set it to 1 or more."
             )
         self.outputs = (*self.outputs, STATE_IN, *self._previous.names)
+        self.reads_step_before = bool(self._previous.names)
 
     def act(
         self, active: list[EnvSlot], *, explore: bool, timestep: int

@@ -7,6 +7,7 @@ it acted upon.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from trainer.agent_ids import COMMON_INFOS, canonical_order
@@ -15,7 +16,7 @@ from trainer.episodes.agent_ledger import AgentLedger, AgentLine, OpenRow, added
 from trainer.episodes.episode_state import why_not_following
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.metrics.statistic import exact_partials
-from trainer.types import AgentId
+from trainer.types import AgentId, ModuleId
 
 
 def empty_ledger(ledger: AgentLedger, *, env_t: int) -> AgentLedger:
@@ -37,10 +38,13 @@ def empty_ledger(ledger: AgentLedger, *, env_t: int) -> AgentLedger:
 # Cutting.
 
 
-def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
+def cut(
+    ledger: AgentLedger, lookback: int, with_last_row_of: Collection[ModuleId] = ()
+) -> AgentLedger:
     """The ledger of the chunk that goes on; the given one keeps what it has.
 
-    The look-back are env steps, at most all there are.
+    The look-back are env steps, at most all there are, and the last row of each agent of some
+    modules: one that waited longer has none in these env steps.
 
     Raises:
         EpisodeError: the data of users in an agent's episode cannot be copied.
@@ -50,7 +54,8 @@ def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
     held = t - ledger.env_t_started + ledger.lookback
     successor.lookback = min(lookback, held)
     for agent in ledger.running():
-        successor.lines[agent] = _cut_line(ledger.lines[agent], t - successor.lookback)
+        num_rows = int(ledger.modules.get(agent) in with_last_row_of)
+        successor.lines[agent] = _cut_line(ledger.lines[agent], t - successor.lookback, num_rows)
     successor.ends = dict(ledger.ends)
     successor.appeared = dict(ledger.appeared)
     successor.infos = _infos_of_successor(ledger, t - successor.lookback)
@@ -69,10 +74,14 @@ def cut(ledger: AgentLedger, lookback: int) -> AgentLedger:
     return successor
 
 
-def _cut_line(line: AgentLine, first: int) -> AgentLine:
-    """The line that goes on, with the completed rows since env step `first` as look-back."""
+def _cut_line(line: AgentLine, first: int, num_rows: int) -> AgentLine:
+    """The line that goes on; look-back are its completed rows since env step `first`.
+
+    But at least the last `num_rows`, as far as there are any.
+    """
     rows = len(line.clock) - 1
-    lookback = sum(env_t >= first for env_t in line.clock[:rows])
+    since = sum(env_t >= first for env_t in line.clock[:rows])
+    lookback = max(since, min(num_rows, rows))
     clock = line.clock[rows - lookback :]
     open_row = None if line.open is None else line.open.copied()
     return AgentLine(line.episode.cut(lookback), clock, open_row)

@@ -7,7 +7,7 @@ and joining in `agent_parts.py`, plain data in `multi_agent_state.py`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -677,7 +677,9 @@ class MultiAgentEpisode(Episode):
         """Takes over that rewards of the chunk before this one were rewritten."""
         agent_parts.follow(self._ledger, before._ledger)
 
-    def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
+    def cut(
+        self, len_lookback_buffer: int = 0, *, with_last_step_of: Collection[ModuleId] = ()
+    ) -> MultiAgentEpisode:
         """Ends this chunk of a running episode and returns the chunk that goes on.
 
         Every row is in the chunk in which it is completed: an agent that waits for an observation
@@ -686,6 +688,7 @@ class MultiAgentEpisode(Episode):
         Args:
             len_lookback_buffer: how many env steps of this chunk the successor sees as look-back;
                 each agent takes over its rows that lie in them.
+            with_last_step_of: modules whose agents take over their last row in any case.
 
         Raises:
             EpisodeError: the episode is done or not reset, or `custom_data` cannot be copied.
@@ -696,7 +699,9 @@ class MultiAgentEpisode(Episode):
                 "before the chunk. Give 0 or more."
             )
         snapshot = self._data_that_stays()
-        successor = self._part(agent_parts.cut(self._ledger, len_lookback_buffer))
+        successor = self._part(
+            agent_parts.cut(self._ledger, len_lookback_buffer, with_last_step_of)
+        )
         self.stopwatch.stop()
         successor.stopwatch = self.stopwatch.successor()
         self._hand_over_user_data(successor, snapshot)

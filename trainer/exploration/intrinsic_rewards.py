@@ -193,7 +193,8 @@ class Curiosity(WithSubExploration):
         if isinstance(action_space, spaces.Discrete):
             self._sizes = [int(action_space.n)]
         else:
-            self._sizes = [int(size) for size in action_space.nvec]  # type: ignore[attr-defined]
+            choices = np.ravel(action_space.nvec)  # type: ignore[attr-defined]
+            self._sizes = [int(size) for size in choices]
         self._num_alternatives = sum(self._sizes)
         self._inverse_distribution: Categorical | MultiCategorical
         if isinstance(action_space, spaces.Discrete):

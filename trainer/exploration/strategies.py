@@ -167,7 +167,9 @@ class _BoxActions:
     def logp(self, actions: Array) -> Array:
         """See `UniformActions.logp`."""
         values = actions.reshape(len(actions), -1).astype(np.float64)
-        bounded = -np.log(self._range + 1.0 if self._is_integer else self._range)
+        # A dimension with a single value has probability 1, not a density.
+        widths = np.where(self._range > 0.0, self._range, 1.0)
+        bounded = -np.log(self._range + 1.0 if self._is_integer else widths)
         free = -0.5 * values * values - 0.5 * _LOG_2_PI
         half_bounded = self._sign * (self._start - values)
         unbounded = np.where(self._is_free, free, half_bounded)

@@ -18,10 +18,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from checkpoints.data_classes import dataclass
+from trainer.actors.registry import outer_registry_to_inherit
 from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
@@ -624,6 +626,12 @@ def _text(failed: Failed) -> str:
 # ---- all lanes
 
 
+def _take_all_over(*take_overs: TakeOver | None) -> None:
+    for take_over in take_overs:
+        if take_over is not None:
+            take_over()
+
+
 class Lanes:
     """All lanes of an experiment.
 
@@ -655,7 +663,7 @@ class Lanes:
                 names,
                 engine=engine,
                 preload_modules=_PRELOADED,
-                inherit=lambda: self._take_over,
+                inherit=self._inherited,
             )
             places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
@@ -666,6 +674,9 @@ class Lanes:
     def _prepare(self, boot: TrialBootstrap) -> None:
         if self._pool is not None:
             self._take_over = self._pool.for_owners if boot.starts_processes else None
+
+    def _inherited(self) -> TakeOver:
+        return partial(_take_all_over, outer_registry_to_inherit(), self._take_over)
 
     def __getitem__(self, number: int) -> Lane:
         return self.lanes[number]

@@ -130,9 +130,15 @@ class PopulationBasedTraining(TrialScheduler):
         return tuple(self._explore.domains)
 
     def extend(self, space: SearchSpace) -> None:
-        """Makes parameters of the settings that are explored and that the space does not have."""
-        for path, domain in self._explore.domains.items():
-            space.add(path, domain)
+        """Makes parameters of the settings that are explored and that the space does not have.
+
+        Raises:
+            TuneError: a setting to be multiplied is no number.
+            UnknownSettingError: the space is a config, which has no such setting.
+        """
+        domains = self._explore.domains
+        self._explore.domains = {space.add(path, domains[path]): domains[path] for path in domains}
+        self._explore.check(space)
 
     def begin(self, context: SchedulerContext) -> None:
         """Takes the size of the population.
@@ -335,10 +341,20 @@ class _Explore:
             if old is SearchSpace or rng.random() < self._resample_probability:
                 explored[path] = _fresh(domain, space.config(params), rng)
             else:
-                explored[path] = self._changed(domain, old, rng)
+                explored[path] = self._changed(path, domain, old, rng)
         return explored if self._custom is None else self._customised(explored, space)
 
-    def _changed(self, domain: Domain, old: Any, rng: np.random.Generator) -> Any:
+    def check(self, space: SearchSpace) -> None:
+        """Raises a TuneError if a value that trials begin with cannot be multiplied."""
+        for path, domain in self.domains.items():
+            if isinstance(domain, Choice) or self._resample_probability == 1:
+                continue
+            first = space.value(space.parameters, path)
+            for value in first.values if isinstance(first, Choice) else [first]:
+                if not isinstance(value, Domain):
+                    _check_number(path, value, domain)
+
+    def _changed(self, path: str, domain: Domain, old: Any, rng: np.random.Generator) -> Any:
         if isinstance(domain, Choice):
             at = domain.index(old)
             if at is None:
@@ -347,13 +363,8 @@ class _Explore:
             if not neighbours:
                 return old
             return domain.values[neighbours[int(rng.integers(len(neighbours)))]]
+        _check_number(path, old, domain)
         factor = self._factors[int(rng.integers(len(self._factors)))]
-        is_number = isinstance(old, int | float | np.number) and not isinstance(old, bool)
-        if not is_number:
-            raise TuneError(
-                f"PopulationBasedTraining cannot change {shown(old)} by a factor of {factor}: it "
-                f"is no number. Write its possible values as a list instead of {domain!r}."
-            )
         is_int = isinstance(old, int | np.integer)
         new = float(old) * factor
         if isinstance(domain, Range):
@@ -389,6 +400,16 @@ class _Explore:
             "perturbation_factors": list(self._factors),
             "custom_explore_fn": getattr(self._custom, "__qualname__", None),
         }
+
+
+def _check_number(path: str, value: Any, domain: Domain) -> None:
+    """Raises a TuneError if a value cannot be multiplied."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TuneError(
+            f"PopulationBasedTraining cannot multiply {path}={shown(value)}: it is no number. Let "
+            f"trials begin with a number there, or write the possible values of {path} as a list "
+            f"instead of {domain!r}."
+        )
 
 
 def _fresh(domain: Domain, config: Any, rng: np.random.Generator) -> Any:
@@ -431,12 +452,21 @@ def _policy(
     line = [
         trials[number].trial_id,
         donor.trial_id,
-        clone.row_number,
-        clone.source.row_number,
+        _num_iterations(trials, CheckpointRef(number, clone.row_number)),
+        _num_iterations(trials, clone.source),
         _nested(configs(old)),
         _nested(configs(later)),
     ]
     yield json.dumps(line, default=repr)
+
+
+def _num_iterations(trials: Sequence[Trial], ref: CheckpointRef) -> int:
+    """How many rows led to a state: those of its trial, but before a clone those of the donor."""
+    clones = [each for each in trials[ref.trial].clones if each.row_number < ref.row_number]
+    if not clones:
+        return ref.row_number
+    own = ref.row_number - clones[-1].row_number
+    return _num_iterations(trials, clones[-1].source) + own
 
 
 class PopulationBasedTrainingReplay(TrialScheduler):

@@ -491,11 +491,23 @@ class SearchSpace:
         """The class of the config that the space was written in, if it was one."""
         return None if self._config is None else type(self._config)
 
-    def add(self, name: str, domain: Domain) -> None:
-        """Adds a parameter that a scheduler explores, unless the space or the config has it."""
+    def add(self, name: str, domain: Domain) -> str:
+        """Adds a parameter that a scheduler explores, unless the space or the config has it.
+
+        Returns:
+            what it is called here: a setting that was renamed has its name of today.
+
+        Raises:
+            UnknownSettingError: the space is a config, which has no such setting.
+        """
+        if self._config is not None:
+            setting, *inner = self.path_of(name)
+            self._config[setting]  # an error if there is none
+            name = _name((self._config.present_name(setting), *inner))
         self.explored[name] = domain
         if name not in self.parameters and self._constant(self.path_of(name)) is SearchSpace:
             self.parameters[name] = domain
+        return name
 
     def value(self, params: Mapping[str, Any], name: str) -> Any:
         """The value at a path of the config of some params; `SearchSpace` if it has none."""

@@ -213,7 +213,8 @@ class TrialRecords:
             if trial.status.is_over:
                 self._keep_what_others_made(record, num_rows.get(trial.number, 0))
             record.num_written = record.files.keep_rows(num_rows.get(trial.number, 0))
-            if record.num_written < num_rows.get(trial.number, 0):
+            is_complete = record.num_written == num_rows.get(trial.number, 0)
+            if not is_complete:
                 _LOGGER.warning(
                     "%s lacks rows %d to %d, which were reported. A trial that goes on makes them "
                     "again; of one that is over they are lost, and its decisions stay.",
@@ -221,10 +222,10 @@ class TrialRecords:
                     record.num_written + 1,
                     num_rows[trial.number],
                 )
-            if trial.status.is_over:
-                self.forget(trial.number)
-            else:
+            if not trial.status.is_over:
                 self._drop_damaged(record)
+            elif is_complete:
+                self.forget(trial.number)
 
     def _keep_what_others_made(self, record: TrialRecord, num_rows: int) -> None:
         """A trial that is over has later states only if `local-trainer resume` went on with it."""

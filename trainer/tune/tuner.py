@@ -86,10 +86,14 @@ _ELSEWHERE: Final = "another RunConfig(name=…)"
 _CRITERIA: Final = "criteria"
 """The journal's lines of new stop criteria, which the controller does not read."""
 
-_OF_NETWORK: Final = frozenset(
-    ("model", "model_config", "rl_module_spec", "env", "dueling", "num_atoms", "noisy")
+_OF_STATE: Final = frozenset(
+    (
+        *("model", "model_config", "rl_module_spec", "env", "dueling", "num_atoms", "noisy"),
+        *("observation_filter", "normalize_rewards", "kl_coeff"),
+        *(f"replay_buffer_config/{name}" for name in ("type", "capacity", "alpha")),
+    )
 )
-"""Settings that a checkpoint must have been saved with."""
+"""Settings that a checkpoint must have been saved with, or that it has a value of."""
 
 _KEPT: Final = ("chdir_to_trial_dir", "in_process", "seed_globals", "reuse_actors")
 """Fields of `TuneConfig` that a restore takes over from the header."""
@@ -458,14 +462,16 @@ class _Setup:
         self._reporter()
 
     def _check_explored(self, scheduler: TrialScheduler) -> None:
-        """An algorithm goes on from the state of another one that has the same network and env."""
-        roots = {path: path.partition("/")[0] for path in scheduler.explored}
-        wrong = sorted(path for path, root in roots.items() if root in _OF_NETWORK)
+        """An algorithm goes on from the state of one that was built with the same settings."""
+        names = {path: {path, path.partition("/")[0]} for path in scheduler.explored}
+        wrong = sorted(path for path in names if names[path] & _OF_STATE)
         if wrong and self.spec.algorithm is not None:
             raise TuneError(
-                f"{type(scheduler).__name__} is to change {', '.join(wrong)} while trials run, and "
-                "weights of another network or env do not fit a clone. Search them in param_space "
-                "with tune.choice or tune.grid_search, and leave them out of what is mutated."
+                f"{type(scheduler).__name__} is to change {', '.join(wrong)} while trials run, but "
+                "a clone goes on from its donor's state: that of another network, env, filter or "
+                "replay buffer does not fit, and kl_coeff is a part of it. Search them in "
+                "param_space with tune.choice or tune.grid_search, and leave them out of what is "
+                "mutated."
             )
 
     def check_config(self, config: Any) -> None:
