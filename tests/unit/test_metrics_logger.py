@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -244,6 +246,39 @@ def test_a_name_that_results_do_not_show_is_told_once(
             aggregated.aggregate([runner.drain()])
     assert len(caplog.records) == (2 if is_told else 0), "once for each of the two"
     assert all("has the name of a standard key" in text for text in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (10**400, "10000"),
+        (-(10**400), "-10000"),
+        (2**1024, "17976931348623159"),
+        (10**5000, "int"),  # Python does not write so many digits
+        (np.array(10**400, object), "10000"),
+        (np.longdouble(2) ** 1024, ""),
+    ],
+    ids=["large", "small", "next", "endless", "object", "long"],  # pytest cannot write them either
+)
+def test_numbers_beyond_floats_are_refused_and_leave_no_key(value: Any, told: str) -> None:
+    if isinstance(value, np.longdouble) and np.isinf(value):
+        pytest.skip("long floats are no longer here")
+    logger = MetricsLogger()
+    logger.log_value("known", 1)
+    for key in ("new", "known"):
+        with pytest.raises(MetricsError, match=f"^{key}: .*{told}.*none is larger.*another unit"):
+            logger.log_value(key, value)
+    assert logger.peek() == {"known": 1.0}
+    logger.log_value("known", np.float64("inf"))  # what is infinite itself may be logged
+    assert logger.peek() == {"known": math.inf}
+
+
+@pytest.mark.parametrize("value", [Decimal(1), Fraction(1, 3), 1j, np.complex64(1), "1", [10**500]])
+def test_what_is_no_number_of_python_or_numpy_is_refused(value: Any) -> None:
+    with pytest.raises(
+        MetricsError, match=r"^x: .* cannot be logged with reduce='mean'.*float\(x\)"
+    ):
+        MetricsLogger().log_value("x", value)
 
 
 def test_min_and_max_stand_beside_means() -> None:
