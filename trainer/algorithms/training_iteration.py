@@ -36,7 +36,7 @@ from trainer.evaluation.evaluations import EvaluatedAlgorithm, Evaluations
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import BatchListener, Blame, Learner, TrainBatch
 from trainer.metrics import EpisodeStatistics, ResultDict
-from trainer.metrics.result import overlaid
+from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
@@ -223,6 +223,7 @@ class TrainingIterations:
         self._algorithm = algorithm
         self._evaluations = evaluations
         self._after_result: ResultPhases | None = None
+        self._hidden = HiddenMetrics()
         self._has_told_of_agents = False
 
     @property
@@ -332,6 +333,7 @@ class TrainingIterations:
                 algorithm.callbacks.fire(
                     "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
                 )
+            self._hidden.tell(metrics.peek(), result, but=peeked)
             merge_late_values(result, before=peeked, after=metrics.compile())
             waiting.run(result)
         finally:
@@ -368,6 +370,7 @@ class TrainingIterations:
             episodes=algorithm.episode_statistics.result(),
             evaluation=self._evaluations.to_show(),
             modules=self._modules(),
+            hidden=self._hidden,
             clock=self.clock,
             config=algorithm.config,
             elapsed_s=elapsed_s,
@@ -589,6 +592,7 @@ class IterationResult:
         episodes: Mapping[str, Any],
         evaluation: Mapping[str, Any],
         modules: Mapping[ModuleId, Mapping[str, Any]],
+        hidden: HiddenMetrics,
         clock: RunClock,
         config: AlgorithmConfig,
         elapsed_s: float,
@@ -601,6 +605,7 @@ class IterationResult:
             episodes: the statistics of finished episodes, for `env_runners`.
             evaluation: the evaluation to show; empty for none.
             modules: with several agents or modules: how each module is.
+            hidden: tells which of `user_metrics` do not appear.
             clock: wall-clock times.
             config: the settings.
             elapsed_s: seconds of this iteration.
@@ -650,7 +655,9 @@ class IterationResult:
             "training_iteration": counters.training_iteration,
             "done": False,
             **clock.entries(elapsed_s),
+            "config": None,  # takes its place
         }
+        hidden.tell(user_metrics, standard)
         result = ResultDict(overlaid(user_metrics, standard))
         result["config"] = dict(config.items())
         return result
