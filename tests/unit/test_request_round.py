@@ -1,11 +1,14 @@
-"""What is told of replacements: all of training, of evaluation the first ones and some later."""
+"""What is told of replacements, and what is left of requests that are dropped."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from trainer.runner_group.rounds import _is_told, _rarely_told
+import pytest
+
+from trainer.runner_group.plays import RequestAhead
+from trainer.runner_group.rounds import Ask, Round, RoundResult, _is_told, _rarely_told
 
 
 def place(num_restarts: int, *, in_evaluation: bool) -> Any:
@@ -23,3 +26,71 @@ def test_replacements_without_end_of_an_evaluation_runner_are_told_now_and_then(
     assert told == [*range(1, 21), 100, 200, 300]
     assert _rarely_told(place(19, in_evaluation=True)) == ""
     assert "replacement 20; from now on every 100th" in _rarely_told(place(20, in_evaluation=True))
+
+
+# ---- requests ahead
+
+
+class GivesUp(Round):
+    """A round in which a runner is replaced, and begins other episodes at other positions."""
+
+    def __init__(self, place: Any, *, failure: Exception | None = None) -> None:
+        super().__init__()
+        self.place, self.failure = place, failure
+        self.calls: list[str] = []
+
+    def ask(self, index: int, ask: Ask | None) -> None:
+        self.calls.append(f"ask {index}")
+
+    def advance(self, timeout_s: float) -> bool:
+        self.calls.append(f"advance, {self._is_wanted}")
+        self.place.positions, self.place.is_ahead = ("others",), False
+        if self.failure is not None:
+            raise self.failure
+        return self.calls.count(self.calls[-1]) == 2
+
+    def end(self) -> RoundResult:
+        self.calls.append("end")
+        return RoundResult(num_restarts=1, num_episodes_lost=2, num_env_steps_lost=3)
+
+    def abandon(self) -> None:
+        self.calls.append(f"abandon, {self._is_wanted}")
+        self.place.positions, self.place.is_ahead = ("others",), False
+
+
+def ahead(failure: Exception | None = None) -> tuple[RequestAhead, GivesUp, list[Any]]:
+    dropped: list[Any] = []
+    round_ = GivesUp(SimpleNamespace(positions=("first",), is_ahead=False), failure=failure)
+    asks: dict[int, Any] = {1: None}
+    request = RequestAhead(
+        round_,
+        {1: round_.place},
+        lambda result, failure: dropped.append((result, failure)),
+        requests={},
+        asks=asks,
+    )
+    return request, round_, dropped
+
+
+@pytest.mark.parametrize("failure", [None, RuntimeError("of an env")])
+def test_a_request_ahead_that_is_finished_never_happened(failure: Exception | None) -> None:
+    request, round_, dropped = ahead(failure)
+    request.finish()
+    advances = ["advance, False"] * (2 if failure is None else 1)
+    assert round_.calls == ["ask 1", *advances, "end"]
+    assert dropped == [(RoundResult(num_restarts=1), failure)], "its losses were put back, too"
+    assert (round_.place.positions, round_.place.is_ahead) == (("first",), True)
+
+
+def test_a_request_ahead_that_is_abandoned_never_happened() -> None:
+    request, round_, dropped = ahead()
+    request.abandon()
+    assert (round_.calls, dropped) == (["ask 1", "abandon, False"], [])
+    assert (round_.place.positions, round_.place.is_ahead) == (("first",), True)
+
+
+def test_a_request_ahead_that_is_taken_leaves_runners_where_they_are() -> None:
+    request, round_, dropped = ahead()
+    assert request.take().num_episodes_lost == 2
+    assert (round_.calls, dropped) == (["ask 1", *["advance, True"] * 2, "end"], [])
+    assert (round_.place.positions, round_.place.is_ahead) == (("others",), False)
