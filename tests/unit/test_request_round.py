@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.small_runs import small_ppo
+from trainer import EnvRunnerGroup
 from trainer.runner_group.plays import RequestAhead
 from trainer.runner_group.rounds import Ask, Round, RoundResult, _is_told, _rarely_told
 
@@ -94,3 +97,59 @@ def test_a_request_ahead_that_is_taken_leaves_runners_where_they_are() -> None:
     assert request.take().num_episodes_lost == 2
     assert (round_.calls, dropped) == (["ask 1", *["advance, True"] * 2, "end"], [])
     assert (round_.place.positions, round_.place.is_ahead) == (("others",), False)
+
+
+def test_a_request_ahead_answers_what_is_asked_for_of_runners_that_hold_what_they_are_to() -> None:
+    def answers(now: Any, *, held: str = "weights", is_given_up: bool = False) -> bool:
+        place = SimpleNamespace(positions=(), is_given_up=is_given_up, holds=held.__eq__)
+        places: dict[int, Any] = {1: place}
+        asked: dict[int, Any] = {1: "10 steps"}
+        weights: Any = "weights"
+        request = RequestAhead(GivesUp(place), places, lambda *_: None, requests=asked, asks={})
+        return request.answers({1: now}, weights)
+
+    assert answers("10 steps")
+    assert not answers("11 steps")
+    assert not answers("10 steps", held="others")
+    assert answers("10 steps", held="others", is_given_up=True)
+
+
+# ---- what is under way
+
+
+class UnderWay:
+    """Calls under way that may fail when they are waited for."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.failure, self.calls = failure, list[str]()
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+        if self.failure is not None:
+            raise self.failure
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
+
+
+@pytest.mark.parametrize(
+    ("method", "failure", "calls"),
+    [
+        ("finish", None, ["finish"]),
+        ("finish", RuntimeError("of a runner"), ["finish", "abandon"]),
+        ("finish", KeyboardInterrupt(), ["finish", "abandon"]),
+        ("abandon", None, ["abandon"]),
+    ],
+)
+def test_what_was_under_way_is_over_however_it_ends(
+    method: str, failure: BaseException | None, calls: list[str]
+) -> None:
+    asking: Any = EnvRunnerGroup(config=small_ppo())._asking
+    asking.under_way = one = UnderWay(failure)
+    with contextlib.nullcontext() if failure is None else pytest.raises(type(failure)):
+        getattr(asking, method)()
+    assert (one.calls, asking.under_way) == (calls, None)
+    asking.finish()
+    asking.abandon()
+    assert one.calls == calls
+    asking.stop()
