@@ -41,9 +41,9 @@ _REMEDIES: Final = {
     errno.EROFS: "Its disk can only be read: have it mounted for writing, or use another one",
     errno.EACCES: _ABOUT_RIGHTS,
     errno.EPERM: _ABOUT_RIGHTS,
-    errno.EMFILE: "This process has as many open files as it may (`ulimit -n`), and the disk may "
-    "be well: raise the limit, or close what your code leaves open",
-    errno.ENFILE: "The machine has as many open files as it may, and the disk may be well: end "
+    errno.EMFILE: "This process has as many open files as it may (`ulimit -n`); the disk itself "
+    "may be fine: raise the limit, or close what your code leaves open",
+    errno.ENFILE: "The machine has as many open files as it may; the disk itself may be fine: end "
     "other programs, or have the limit raised (`fs.file-max`)",
     errno.ENAMETOOLONG: "Give a shorter path",
     errno.EIO: "The disk or the way to it fails: see the system's log (`dmesg`), and use another",
@@ -52,7 +52,7 @@ _REMEDIES: Final = {
 
 def remedy(error: OSError) -> str:
     """Return what to do about a refusal of the system, as a sentence without its full stop."""
-    return _REMEDIES.get(error.errno or 0, "Check the path, free space and permissions")
+    return _REMEDIES.get(error.errno or 0, "Check the path, the permissions and the disk")
 
 
 class FileSystem:

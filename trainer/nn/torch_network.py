@@ -68,12 +68,15 @@ def fixed_torch(torch: ModuleType) -> Iterator[None]:
         yield
         return
     torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float32)
+    # The type belongs to all threads: one that found float32 must not put that back.
+    if dtype is not torch.float32:
+        torch.set_default_dtype(torch.float32)
     try:
         with contextlib.nullcontext() if is_plain else _usual_modes(torch):
             yield
     finally:
-        torch.set_default_dtype(dtype)
+        if dtype is not torch.float32:
+            torch.set_default_dtype(dtype)
         torch.set_num_threads(num_threads)
 
 
