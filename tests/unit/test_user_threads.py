@@ -16,8 +16,10 @@ import pytest
 from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import Algorithm, EnvRunnerGroup, TrainedPolicy, TrainerError, export_policy
+from trainer.runtime import threads
 from trainer.runtime.threads import OneThread
 from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import wait_until
 
 LIMIT_S = 20.0
 
@@ -129,22 +131,39 @@ def test_who_is_gone_holds_nothing_up() -> None:
         executor.submit(one_thread.refuse_others, "evaluate()").result(LIMIT_S)
 
 
-def test_threads_read_together_and_never_beside_one_at_work() -> None:
+def test_threads_read_together_and_never_beside_one_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one_thread, is_there, may_go = OneThread(), threading.Event(), threading.Event()
+    order: list[str] = []
 
     def read() -> None:
         with one_thread.reading("compute_single_action()"):
             is_there.set()
             assert may_go.wait(LIMIT_S)
+            order.append("read")
 
-    with ThreadPoolExecutor(1, "other") as executor:
-        under_way = executor.submit(read)
+    def train() -> None:
+        with one_thread.alone("train()"):
+            order.append("trained")
+
+    with ThreadPoolExecutor(2, "other") as executor:
+        reads = executor.submit(read)
         assert is_there.wait(LIMIT_S)
-        with one_thread.reading("get_weights()"), pytest.raises(TrainerError) as caught:
-            one_thread.alone("train()").__enter__()
-        assert "while compute_single_action() runs in thread 'other_0'" in str(caught.value)
+        with one_thread.reading("get_weights()"):
+            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(threads, "_READING_TAKES_S", 0.0)
+            with pytest.raises(TrainerError, match=r"while compute_single_action\(\) runs"):
+                train()
+        trains = executor.submit(train)  # waits for the other's end, and lets no more begin
+        assert wait_until(lambda: bool(one_thread._at_work))
+        with pytest.raises(TrainerError, match=r"while train\(\) runs in thread 'other_1'"):
+            one_thread.reading("get_weights()").__enter__()
         may_go.set()
-        under_way.result(LIMIT_S)
+        reads.result(LIMIT_S)
+        trains.result(LIMIT_S)
+        assert order == ["read", "trained"]
         with one_thread.alone("train()"), one_thread.reading("get_weights()"):
             with pytest.raises(TrainerError, match="while train"):
                 executor.submit(read).result(LIMIT_S)

@@ -12,10 +12,11 @@ import gc
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -131,12 +132,16 @@ def _num_cores() -> int:
 
 # ---- threads of the user's
 
+_READING_TAKES_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.001
+
 
 class OneThread:
     """Refuses calls of other threads while one is at work with an object.
 
     No lock: a callback that waits for another thread would wait for ever, and an interrupt could
-    leave it taken.
+    leave it taken. Only the end of calls that read is waited for: they compute actions, or copy
+    weights.
     """
 
     def __init__(self) -> None:
@@ -149,20 +154,29 @@ class OneThread:
         """Surrounds a call, named as in "train()"; this thread's calls within it are part of it.
 
         Raises:
-            TrainerError: another thread is at work, or reads.
+            TrainerError: another thread is at work, or does not stop reading.
         """
         own = threading.current_thread(), call
         try:
             while self._at_work.setdefault(None, own)[0] is not own[0]:
                 self.refuse_others(call)
-            others = [one for one in tuple(self._reading.values()) if one[0] is not own[0]]
-            readers = [one for one in others if one[0].is_alive()]
-            if readers and self._at_work.get(None) is own:  # inside a call they are refused anyway
-                raise _refused(call, *readers[0])
+            if self._at_work.get(None) is own:  # inside a call, all others are refused already
+                self._wait_for_readers(*own)
             yield
         finally:
             if self._at_work.get(None) is own:  # it is not of a call around this one
                 self._at_work.pop(None)
+
+    def _wait_for_readers(self, own: threading.Thread, call: str) -> None:
+        until = time.monotonic() + _READING_TAKES_S
+        while True:
+            others = [one for one in tuple(self._reading.values()) if one[0] is not own]
+            readers = [one for one in others if one[0].is_alive()]
+            if not readers:
+                return
+            if time.monotonic() >= until:
+                raise _refused(call, *readers[0])
+            time.sleep(_LOOK_AGAIN_S)
 
     @contextlib.contextmanager
     def reading(self, call: str) -> Iterator[None]:
