@@ -52,7 +52,12 @@ from checkpoints.errors import (
     CheckpointVersionError,
     CheckpointWriteError,
 )
-from checkpoints.file_system import FileSystem, read_regular_file, regular_file_size
+from checkpoints.file_system import (
+    FileSystem,
+    read_regular_file,
+    regular_file_size,
+    remedy,
+)
 from checkpoints.interrupts import signals_deferred
 from checkpoints.listing import (
     MAX_MANIFEST_BYTES,
@@ -434,7 +439,7 @@ def apply_retention(
         except OSError as error:
             raise CheckpointWriteError(
                 f"The old checkpoint {found.path} could not be removed: {error}. It is still "
-                "complete. Check the permissions of its directory."
+                f"complete. {remedy(error)}."
             ) from error
         removed.append(found.path)
     return removed

@@ -33,6 +33,28 @@ _NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 _NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
+_ABOUT_RIGHTS: Final = "Check the owner and the permissions of the path and of the folders above it"
+_REMEDIES: Final = {
+    errno.ENOSPC: "Free space on its disk (`df`, and `df -i` for the number of files)",
+    errno.EDQUOT: "Your share of its disk is used up: remove files of yours, or have it raised",
+    errno.EFBIG: "Raise the limit on the size of files (`ulimit -f`), or use another file system",
+    errno.EROFS: "Its disk can only be read: have it mounted for writing, or use another one",
+    errno.EACCES: _ABOUT_RIGHTS,
+    errno.EPERM: _ABOUT_RIGHTS,
+    errno.EMFILE: "This process has as many open files as it may (`ulimit -n`); the disk itself "
+    "may be fine: raise the limit, or close what your code leaves open",
+    errno.ENFILE: "The machine has as many open files as it may; the disk itself may be fine: end "
+    "other programs, or have the limit raised (`fs.file-max`)",
+    errno.ENAMETOOLONG: "Give a shorter path",
+    errno.EIO: "The disk or the way to it fails: see the system's log (`dmesg`), and use another",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do about a refusal of the system, as a sentence without its full stop."""
+    return _REMEDIES.get(error.errno or 0, "Check the path, the permissions and the disk")
+
+
 class FileSystem:
     """Operations on real files; every method does one thing that can fail or be interrupted."""
 
@@ -255,7 +277,7 @@ def unreadable(path: Path, error: OSError) -> CheckpointUnreadableError:
     """Return the error for a file that may be whole, and that the system does not let be read."""
     return CheckpointUnreadableError(
         f"{path} cannot be read ({error.strerror or error}). Nothing was loaded, and nothing is "
-        "known of its content. Check its permissions, its owner and the disk."
+        f"known of its content. {remedy(error)}."
     )
 
 

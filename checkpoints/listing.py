@@ -40,6 +40,7 @@ from checkpoints.file_system import (
     numbered_beside,
     read_regular_file,
     regular_file_size,
+    remedy,
     unlock_file,
 )
 from checkpoints.interrupts import signals_deferred
@@ -481,7 +482,7 @@ def _directories_in(parent: Path) -> dict[str, int]:
         return {}
     except OSError as error:
         raise CheckpointNotFoundError(
-            f"{parent} cannot be looked into: {error}. Check its permissions."
+            f"{parent} cannot be looked into: {error}. {remedy(error)}."
         ) from error
 
 

@@ -21,7 +21,7 @@ from checkpoints.component_paths import array_file_name, check_name, file_name
 from checkpoints.data_classes import dataclass
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
-from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, replacing
+from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, remedy, replacing
 from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from checkpoints.listing import PathLike, resolve_path, resolve_target
 from checkpoints.manifest import (
@@ -158,7 +158,7 @@ def write_encoded(
     except OSError as error:
         raise CheckpointWriteError(
             f"The checkpoint {target} could not be saved: {error}. What was there before is still "
-            "complete. Check free space and permissions, then save again."
+            f"complete. {remedy(error)}; then save again."
         ) from error
     return target
 
@@ -406,6 +406,6 @@ def write_whole_file(
             unfinished.chmod(0o644)  # temporary files are for their owner only
     except OSError as error:
         raise CheckpointWriteError(
-            f"{target} could not be written: {error}. Check its path, free space and permissions."
+            f"{target} could not be written: {error}. {remedy(error)}."
         ) from error
     return target

@@ -152,6 +152,8 @@ SHOWN: Final = {
         "faults/test_runner_faults",
         ("PPO",),
     ),
+    "trainer/runner_group/plays.py": Shown("unit/test_request_round"),
+    "trainer/runner_group/asking.py": Shown("unit/test_request_round"),
     "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
     "trainer/runtime/engine.py": Shown("contract/test_engines"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
@@ -166,7 +168,7 @@ SHOWN: Final = {
         "faults/test_killed_while_clearing_up faults/test_checkpoint_crashes"
     ),
     "trainer/evaluation/evaluations.py": Shown(
-        "contract/test_components integration/test_foreach_metrics",
+        "contract/test_components integration/test_foreach_metrics integration/test_evaluation",
         ("PPO, evaluation runner", "PPO"),
     ),
     "trainer/episodes/single_agent_episode.py": Shown(_OF_EPISODES),
@@ -744,6 +746,24 @@ MUTANTS: Final[list[Mutant]] = [
         ("        attempts.play_other()\n", ""),
     ),
     *_of(
+        "trainer/runner_group/plays.py",
+        ("place.positions, place.is_ahead = self._positions[index], True", "pass"),
+        ("replace(result, num_episodes_lost=0, num_env_steps_lost=0)", "result"),
+        ("place.is_given_up or place.holds(weights) for", "True for"),
+        ("return self._requests == requests and all(", "return all("),
+    ),
+    *_of(
+        "trainer/runner_group/asking.py",
+        (
+            "            self.abandon()\n            raise\n        self.under_way = None\n",
+            "            raise\n        self.under_way = None\n",
+        ),
+        (
+            "            self.under_way.abandon()\n            self.under_way = None\n",
+            "            pass\n",
+        ),
+    ),
+    *_of(
         "trainer/runtime/restart_policy.py",
         ("if num_excess_failures > self.tolerance:", "if False:"),
         ("self.num_without_progress = self.num_idle = self.num_stalled = 0", "pass"),
@@ -789,6 +809,7 @@ MUTANTS: Final[list[Mutant]] = [
         ('        self.num_evaluations = state["num_evaluations"]\n', ""),
         ('            self._metrics.set_state(state["metrics"])\n', "            pass\n"),
         ("        self._last = copy.deepcopy(last)\n", ""),
+        ('state.get("running_of") == self._iteration', 'state.get("running_of") is not None'),
     ),
     # ---- a checkpoint is replaced whole or not at all
     *_of(

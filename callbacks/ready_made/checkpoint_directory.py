@@ -26,7 +26,7 @@ from checkpoints import (
 )
 from checkpoints.code import moved_path
 from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
-from checkpoints.file_system import numbered_beside
+from checkpoints.file_system import numbered_beside, remedy
 from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
 
 # ---- directory claims
@@ -99,8 +99,8 @@ def _claimed(path: Path) -> _Claim:
         ) from error
     except OSError as error:
         raise CheckpointWriteError(
-            f"Checkpoints cannot be kept in {path}: {error}. Nothing was written. Check what is "
-            "there, free space and permissions, or give another directory."
+            f"Checkpoints cannot be kept in {path}: {error}. Nothing was written. {remedy(error)}; "
+            "or give another directory."
         ) from error
 
 
@@ -152,8 +152,8 @@ class CheckpointDirectory:
         except OSError as error:
             raise CheckpointWriteError(
                 f"{target} is a damaged checkpoint, and cannot be renamed to make room for the one "
-                f"that is to be saved: {error}. Nothing was written. Move it away, or check the "
-                f"permissions of {self.path}."
+                f"that is to be saved: {error}. Nothing was written. {remedy(error)}; or move it "
+                "away."
             ) from error
         if aside is not None:
             _LOGGER.warning(

@@ -75,8 +75,14 @@ BEFORE_IT_IS_IN_PLACE = ["make_directory", "create", "write", "sync", "sync_dire
 AFTERWARDS = ["remove", "remove_directory"]
 NUMBERS = [
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
-    errno.EMFILE, errno.ENOENT, errno.ESTALE,
+    errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT, errno.ESTALE,
 ]  # fmt: skip
+REMEDIES = {
+    errno.ENOSPC: "Free space on its disk", errno.EDQUOT: "Your share", errno.EFBIG: "ulimit -f",
+    errno.EROFS: "can only be read", errno.EACCES: "the owner and the permissions",
+    errno.EPERM: "the owner and the permissions", errno.EIO: "dmesg", errno.EMFILE: "ulimit -n",
+    errno.ENFILE: "fs.file-max", errno.ENAMETOOLONG: "Give a shorter path",
+}  # fmt: skip
 
 
 REFUSED = [
@@ -100,6 +106,8 @@ def test_a_save_that_is_refused_says_why_and_leaves_what_was_there(
     assert os.strerror(error) in str(caught.value)
     assert str(path) in str(caught.value)
     assert "What was there before is still complete" in str(caught.value)
+    assert REMEDIES.get(error, "Check the path, the permissions and the disk") in str(caught.value)
+    assert ("Free space" in str(caught.value)) is (error == errno.ENOSPC)
     assert isinstance(caught.value.__cause__, OSError)
     assert names(tmp_path) == ["c"]
     assert verify(path).training_iteration == 1

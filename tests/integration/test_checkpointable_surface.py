@@ -346,11 +346,20 @@ def test_from_state_says_what_it_needs(algo: Any) -> None:
         PPO.from_state({name: part for name, part in state.items() if name != "counters"})
 
 
-def test_algorithms_are_neither_copied_nor_pickled(algo: Any) -> None:
-    with pytest.raises(TypeError, match="cannot be copied or pickled"):
-        copy.deepcopy(algo)
-    with pytest.raises(TypeError, match="cannot be copied or pickled"):
-        pickle.loads(pickle.dumps(algo))
+def pickled_and_back(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_what_owns_processes_and_envs_is_neither_copied_nor_pickled(algo: Any) -> None:
+    for owner, advice in {
+        algo: "from_checkpoint",
+        algo.env_runner_group: r"EnvRunnerGroup\(config=…\)",
+        algo.env_runner: r"get_weights\(\)",
+    }.items():
+        attempts: list[Any] = [copy.deepcopy, copy.copy, pickled_and_back]
+        for attempt in attempts:
+            with pytest.raises(TypeError, match=f"cannot be copied or pickled: .*{advice}"):
+                attempt(owner)
 
 
 def test_a_policy_that_there_is_not_cannot_be_chosen(saved: Path) -> None:

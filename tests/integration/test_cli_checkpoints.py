@@ -249,7 +249,7 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
     said = ["whole", "DAMAGED", "no checkpoint", "no access", "newer", "whole"]
     assert [line[:15].strip() for line in out] == said
     assert "some settings are code" in out[0]
-    assert "Check its permissions" in out[3]
+    assert "the owner and the permissions" in out[3]
     found = json.loads(run("verify", tmp_path, "--json", folder=tmp_path, code=1).stdout)
     assert [outcome["verdict"] for outcome in found] == [text.lower() for text in said]
     assert [outcome["is_damage"] for outcome in found].count(True) == 1

@@ -91,6 +91,36 @@ def test_evaluate_returns_a_result_that_answers_paths_and_old_keys() -> None:
     assert str(evaluation).startswith("env_runners/episode_return_mean")
 
 
+def test_metrics_below_or_under_standard_keys_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    def in_runners(metrics_logger: Any) -> None:
+        metrics_logger.log_value("episode_return_mean/mine", 1)
+        metrics_logger.log_value("agent_episode_return_mean/mine", 2.0)
+        metrics_logger.log_value("num_episodes_lifetime", 3)
+
+    def late(metrics_logger: Any) -> None:
+        for name in ("training_iteration/mine", "config/mine", "timers/mine"):
+            metrics_logger.log_value(name, 4.0)
+
+    algo_config = config(evaluation_interval=1, evaluation_duration=2)
+    algo_config.callbacks(on_episode_end=in_runners, on_train_result=late)
+    with algo_config.build_algo() as algo:
+        results = [algo.train() for _ in range(2)]
+    for result in results:
+        assert result["env_runners/agent_episode_return_mean/mine"] == 2.0
+        assert result["evaluation/env_runners/agent_episode_return_mean/mine"] == 2.0
+        assert result["timers/mine"] == 4.0
+        assert isinstance(result["env_runners/episode_return_mean"], float)
+    told = [text.split("'")[1] for text in caplog.messages if "does not appear" in text]
+    assert sorted(told) == [
+        "config/mine",
+        "env_runners/episode_return_mean/mine",
+        "env_runners/num_episodes_lifetime",
+        "episode_return_mean/mine",
+        "num_episodes_lifetime",
+        "training_iteration/mine",
+    ]
+
+
 class OldMetrics(DefaultCallbacks):
     """Reports in the way of RLlib's old stack."""
 

@@ -227,3 +227,15 @@ def test_logging_a_key_that_came_from_runners_does_not_warn(
     assert not caplog.records
     assert driver.peek("x") == 1.5
     assert [entry["key"] for entry in driver.get_state()["statistics"]] == [["x"]]
+
+
+@pytest.mark.parametrize("keys", [("a", "a/b"), (("a", "b"), "a"), ("a/b/c", ("a", "b"))])
+def test_a_value_and_a_group_of_one_name_are_refused_where_they_meet(keys: tuple[Any, Any]) -> None:
+    """In one logger at the call, in those of two runners when they are put together."""
+    runners = [MetricsLogger(), MetricsLogger()]
+    for runner, key in zip(runners, keys, strict=True):
+        runner.log_value(key, 1)
+    with pytest.raises(MetricsError, match=r"^'a.*' cannot be logged beside 'a.*a group at once"):
+        runners[0].log_value(keys[1], 2)
+    with pytest.raises(MetricsError, match=r"^'env_runners/a.*' cannot be logged beside 'env_r"):
+        MetricsLogger(root=True).aggregate([one.drain() for one in runners], key="env_runners")

@@ -136,7 +136,7 @@ def ended(**arguments: Any) -> SingleAgentEpisode:
 
 def test_a_record_is_of_the_whole_episode() -> None:
     episode = ended(agent_id="a", module_id="m")
-    episode.custom_metrics = {"x": np.float32(0.5), "y": np.array(2), "z": True}  # rebound
+    episode.custom_metrics = {"x": np.longdouble(0.5), "y": np.array(2), "z": True}  # rebound
     episode.hist_data["h"] = [np.float64(1.0), 2]
     record = EpisodeRecord.from_episode(episode)
     assert (record.id_, record.episode_return, record.length) == ("e", 3.0, 2)
@@ -155,6 +155,7 @@ def test_a_record_is_of_the_whole_episode() -> None:
         ("custom_metrics", "text", "a number"),
         ("custom_metrics", [1, 2], "a number"),
         ("custom_metrics", None, "a number"),
+        ("custom_metrics", 10**400, "a number"),
         ("hist_data", 5, "a list of numbers"),
         ("hist_data", ["a"], "a list of numbers"),
         ("hist_data", [[1], [1, 2]], "a list of numbers"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
@@ -20,9 +22,12 @@ from tests.torch_modules import (  # noqa: E402
     DenseModule,
     NoisyConvolution,
     NoisyDense,
+    TwinSAC,
     small_network,
 )
-from trainer import ModuleError, RLModule, RLModuleSpec, TorchRLModule  # noqa: E402
+from trainer import ModuleError, RLModule, RLModuleSpec, SACConfig, TorchRLModule  # noqa: E402
+from trainer.algorithms.sac.sac import SACLearner, SACSettings  # noqa: E402
+from trainer.nn import torch_network  # noqa: E402
 from trainer.testing.checks import encoded_samples  # noqa: E402
 
 BOX = spaces.Box(-1.0, 1.0, (4,))
@@ -51,7 +56,7 @@ def rows(count: int, size: int = 4) -> Any:
     return np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)
 
 
-def update(module: TorchRLModule, obs: Any, *, number: int = 0) -> dict[str, Any]:
+def update(module: RLModule, obs: Any, *, number: int = 0) -> dict[str, Any]:
     """One pass forward and backward, as a learner makes it."""
     module.begin_update(5, number)
     outputs = module.forward_train({"obs": obs})
@@ -307,6 +312,73 @@ def test_the_generator_of_torch_stays_as_it_is() -> None:
     update(module, rows(8))
     module.forward_acting(rows(3))
     assert torch.equal(torch.default_generator.get_state(), before)
+
+
+@contextlib.contextmanager
+def default_float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+class MixesNewNumbersIn(DenseModule):
+    """Its forward pass makes numbers of the default type, and of what autocast makes of them."""
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        wide = torch.ones(3, 4) @ torch.full((4, 1), 0.1)
+        shifted = {"obs": batch["obs"] * (wide.sum() / 7.0)}
+        return super()._forward(shifted, **kwargs)
+
+
+def told_by_networks() -> list[bytes]:
+    """What networks of every kind in Torch compute, from their first weights on."""
+    images = {"conv_filters": [[2, 3, 2]], "fcnet_hiddens": [5], "backend": "torch"}
+    memory = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [5], "backend": "torch"}
+    modules = [
+        built(MixesNewNumbersIn),
+        built(NoisyConvolution, IMAGE),
+        RLModuleSpec(None, IMAGE, TWO, images).build(np.random.default_rng(0)),
+        RLModuleSpec(None, BOX, TWO, memory).build(np.random.default_rng(0)),
+    ]
+    told = []
+    for module in modules:
+        obs = encoded_samples(module.observation_space, seed=1)
+        outputs = update(module, obs)
+        acted = module.forward_acting(obs) if not module.is_stateful() else obs
+        told += [array.tobytes() for array in (*outputs.values(), module.gradients.flat, acted)]
+    settings = SACSettings.from_config(SACConfig(), lr=1e-2)
+    spec = RLModuleSpec(TwinSAC, BOX, BOX)
+    critics = SACLearner(module_spec=spec, settings=settings, root_seed=3)
+    return [*told, critics.module.parameters.flat.tobytes()]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda: torch.autocast("cpu"),
+        lambda: torch.inference_mode(),
+        lambda: torch.no_grad(),
+        lambda: torch.set_grad_enabled(False),
+        default_float64,
+    ],
+    ids=["autocast", "inference_mode", "no_grad", "set_grad_enabled", "set_default_dtype"],
+)
+def test_what_surrounds_a_call_does_not_reach_networks(mode: Any) -> None:
+    expected = told_by_networks()
+    with mode():
+        assert told_by_networks() == expected
+        assert torch.ones(1).dtype == (torch.float64 if mode is default_float64 else torch.float32)
+
+
+def test_autocast_that_has_no_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    torch_network._tell_of_autocast.cache_clear()
+    module = built(DenseModule)
+    for _ in range(2):
+        with torch.autocast("cpu"):
+            module.forward_acting(rows(3))
+    assert [text[:40] for text in caplog.messages] == ["torch.autocast around calls of this libr"]
 
 
 def test_targets_and_values_are_computed_without_dropout() -> None:

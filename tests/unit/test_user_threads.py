@@ -15,9 +15,11 @@ import pytest
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import Algorithm, EnvRunnerGroup, TrainedPolicy, TrainerError
+from trainer import Algorithm, EnvRunnerGroup, TrainedPolicy, TrainerError, export_policy
+from trainer.runtime import threads
 from trainer.runtime.threads import OneThread
 from trainer.testing.envs import CountdownEnv
+from trainer.testing.processes import wait_until
 
 LIMIT_S = 20.0
 
@@ -69,6 +71,10 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
         algo.set_state(state)
 
         algo.train()
+        weights, observation = (
+            algo.get_weights(),
+            np.zeros(algo.learner.module.observation_space.shape),
+        )
         under_way = _in_the_middle(other_thread, algo.train)
         calls: dict[str, Callable[[], Any]] = {
             "train()": algo.train,
@@ -78,6 +84,11 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
             "save_to_path()": lambda: algo.save_to_path(tmp_path / "torn"),
             "restore_from_path()": lambda: algo.restore_from_path(path),
             "add_module()": lambda: algo.add_module("more", copy_of="default_policy"),
+            "compute_single_action()": lambda: algo.compute_single_action(observation),
+            "compute_actions()": lambda: algo.compute_actions({"a": observation}),
+            "get_weights()": algo.get_weights,
+            "set_weights()": lambda: algo.set_weights(weights),
+            "export_policy()": lambda: export_policy(algo, tmp_path / "torn"),
             "A method of the env runners": lambda: algo.env_runner_group.foreach_env_runner(id),
         }
         for name, call in calls.items():
@@ -118,6 +129,53 @@ def test_who_is_gone_holds_nothing_up() -> None:
         one_thread.refuse_others("evaluate()")
     with ThreadPoolExecutor(1) as executor:
         executor.submit(one_thread.refuse_others, "evaluate()").result(LIMIT_S)
+
+
+def test_threads_read_together_and_never_beside_one_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_thread, is_there, may_go = OneThread(), threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def read() -> None:
+        with one_thread.reading("compute_single_action()"):
+            is_there.set()
+            assert may_go.wait(LIMIT_S)
+            order.append("read")
+
+    def train() -> None:
+        with one_thread.alone("train()"):
+            order.append("trained")
+
+    with ThreadPoolExecutor(2, "other") as executor:
+        reads = executor.submit(read)
+        assert is_there.wait(LIMIT_S)
+        with one_thread.reading("get_weights()"):
+            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(threads, "_READING_TAKES_S", 0.0)
+            with pytest.raises(TrainerError, match=r"while compute_single_action\(\) runs"):
+                train()
+        trains = executor.submit(train)  # waits for the other's end, and lets no more begin
+        assert wait_until(lambda: bool(one_thread._at_work))
+        with pytest.raises(TrainerError, match=r"while train\(\) runs in thread 'other_1'"):
+            one_thread.reading("get_weights()").__enter__()
+        may_go.set()
+        reads.result(LIMIT_S)
+        trains.result(LIMIT_S)
+        assert order == ["read", "trained"]
+        with one_thread.alone("train()"), one_thread.reading("get_weights()"):
+            with pytest.raises(TrainerError, match="while train"):
+                executor.submit(read).result(LIMIT_S)
+            with one_thread.alone("get_state()"):
+                pass
+        executor.submit(read).result(LIMIT_S)
+    held = one_thread.reading("get_weights()")
+    lost = threading.Thread(target=held.__enter__)
+    lost.start()
+    lost.join()
+    with one_thread.alone("train()"):  # by an interrupt or a fork
+        pass
 
 
 def test_threads_that_ask_one_policy_get_the_actions_of_their_own_observations(

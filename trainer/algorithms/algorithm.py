@@ -839,6 +839,13 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- weights and normalisation
 
+    def reading(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Surrounds a method that reads weights: another thread must not train meanwhile.
+
+        A TrainerError if one does. Several threads may read at the same time.
+        """
+        return self._one_thread.reading(f"{what}()")
+
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """The networks by module id, with the spaces of the env."""
@@ -902,7 +909,8 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
                 f"{', '.join(map(repr, self.learners))}. Name some of these."
             )
         chosen = [id_ for id_ in self.learners if id_ in wanted]
-        return {id_: self.learners[id_].module.get_state() for id_ in chosen}
+        with self.reading("get_weights"):
+            return {id_: self.learners[id_].module.get_state() for id_ in chosen}
 
     def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
         """Replaces the weights everywhere; modules that are left out keep theirs.
@@ -916,15 +924,16 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
                 f"set_weights() got weights of {sorted(weights, key=str)}; expected those of "
                 f"{', '.join(map(repr, self.learners))}. Give what get_weights() returns."
             )
-        before = {id_: self.learners[id_].get_weights() for id_ in weights}
-        try:
-            for id_, state in weights.items():
-                self.learners[id_].set_weights(dict(state))
-        except Exception:
-            for id_, state in before.items():
-                self.learners[id_].module.set_state(state)
-            raise
-        self._send_weights()
+        with self._one_thread.alone("set_weights()"):
+            before = {id_: self.learners[id_].get_weights() for id_ in weights}
+            try:
+                for id_, state in weights.items():
+                    self.learners[id_].set_weights(dict(state))
+            except Exception:
+                for id_, state in before.items():
+                    self.learners[id_].module.set_state(state)
+                raise
+            self._send_weights()
 
     def _weights(self) -> Weights:
         """The newest weights, as runners take them: only what they act with, if that will do."""
@@ -1062,25 +1071,26 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         self._refuse_if_stopped("compute_single_action")
         del info
         refuse_connectors(self.config, "compute_single_action")
-        if policy_id is None and agent_id is not None:
-            policy_id = self._modules_of([agent_id], episode)[agent_id]
-        module_id = known_module(policy_id, self.learners, "policy_id")
-        if observation is None and input_dict is not None:
-            observation = input_dict["obs"]
-        request = ActionRequest(
-            number=self.counters.num_actions_computed + 1,
-            timestep=self.counters.num_env_steps_sampled if timestep is None else timestep,
-            explore=explore,
-            unsquash=unsquash_action,
-            clip=clip_action,
-            exploration_state=self.explorations[module_id].strategy.runner_state(),
-            state=state,
-            prev_action=prev_action,
-            prev_reward=prev_reward,
-        )
-        answer = self._inference[module_id].answer(observation, request, full_fetch=full_fetch)
-        self.counters.num_actions_computed += 1
-        return answer
+        with self.reading("compute_single_action"):
+            if policy_id is None and agent_id is not None:
+                policy_id = self._modules_of([agent_id], episode)[agent_id]
+            module_id = known_module(policy_id, self.learners, "policy_id")
+            if observation is None and input_dict is not None:
+                observation = input_dict["obs"]
+            request = ActionRequest(
+                number=self.counters.num_actions_computed + 1,
+                timestep=self.counters.num_env_steps_sampled if timestep is None else timestep,
+                explore=explore,
+                unsquash=unsquash_action,
+                clip=clip_action,
+                exploration_state=self.explorations[module_id].strategy.runner_state(),
+                state=state,
+                prev_action=prev_action,
+                prev_reward=prev_reward,
+            )
+            answer = self._inference[module_id].answer(observation, request, full_fetch=full_fetch)
+            self.counters.num_actions_computed += 1
+            return answer
 
     def _modules_of(self, agents: Iterable[AgentId], episode: Any) -> dict[AgentId, ModuleId]:
         """The module that acts for each agent, by the mapping of the run."""
@@ -1144,17 +1154,19 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             by_key = self._modules_of(observations, episode)
         is_whole = full_fetch or state is not None
         options["full_fetch"] = is_whole
-        states, before = state or {}, self.counters.num_actions_computed
-        try:
-            answers = {
-                key: self.compute_single_action(
-                    observation, states.get(key), policy_id=by_key[key], **options
-                )
-                for key, observation in observations.items()
-            }
-        except BaseException:
-            self.counters.num_actions_computed = before  # all actions, or none
-            raise
+        states = state or {}
+        with self.reading("compute_actions"):
+            before = self.counters.num_actions_computed
+            try:
+                answers = {
+                    key: self.compute_single_action(
+                        observation, states.get(key), policy_id=by_key[key], **options
+                    )
+                    for key, observation in observations.items()
+                }
+            except BaseException:
+                self.counters.num_actions_computed = before  # all actions, or none
+                raise
         if not is_whole:
             return answers
         return tuple({key: parts[index] for key, parts in answers.items()} for index in range(3))

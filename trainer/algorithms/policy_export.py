@@ -113,7 +113,8 @@ def _graph(
     learner = algorithm.learners[module_id]
     module = learner.module
     refuse_connectors(algorithm.config, user)
-    graph = graph_of_policy(module, algorithm.config, learner.normalization.observations)
+    with algorithm.reading(user):
+        graph = graph_of_policy(module, algorithm.config, learner.normalization.observations)
     facts = {
         "algorithm": type(algorithm).__name__,
         "training_iteration": str(algorithm.training_iteration),

@@ -25,7 +25,6 @@ from checkpoints import check_shape
 from checkpoints import state_shapes as shapes
 from checkpoints.trees import same
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
-from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayTimes
 from trainer.episodes import SingleAgentEpisode, nested
@@ -36,7 +35,7 @@ from trainer.evaluation.evaluations import EvaluatedAlgorithm, Evaluations
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import BatchListener, Blame, Learner, TrainBatch
 from trainer.metrics import EpisodeStatistics, ResultDict
-from trainer.metrics.result import overlaid
+from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
@@ -223,6 +222,7 @@ class TrainingIterations:
         self._algorithm = algorithm
         self._evaluations = evaluations
         self._after_result: ResultPhases | None = None
+        self._hidden = HiddenMetrics()
         self._has_told_of_agents = False
 
     @property
@@ -332,6 +332,7 @@ class TrainingIterations:
                 algorithm.callbacks.fire(
                     "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
                 )
+            self._hidden.tell(metrics.peek(), result, but=peeked)
             merge_late_values(result, before=peeked, after=metrics.compile())
             waiting.run(result)
         finally:
@@ -363,16 +364,19 @@ class TrainingIterations:
         result.add_group(algorithm.env_runner_group)
         self._tell_of_agents(result)
         algorithm.add_to_result(result)
-        return result.compile(
-            user_metrics=algorithm.metrics.peek(),
+        standard = result.compile(
             episodes=algorithm.episode_statistics.result(),
             evaluation=self._evaluations.to_show(),
             modules=self._modules(),
             clock=self.clock,
-            config=algorithm.config,
             elapsed_s=elapsed_s,
             since=self.between.take(),
         )
+        logged = algorithm.metrics.peek()
+        self._hidden.tell(logged, standard)
+        shown = ResultDict(overlaid(logged, standard))
+        shown["config"] = dict(algorithm.config.items())
+        return shown
 
     def _has_several(self) -> bool:
         """Whether there are several agents or modules."""
@@ -585,29 +589,25 @@ class IterationResult:
     def compile(
         self,
         *,
-        user_metrics: Mapping[str, Any],
         episodes: Mapping[str, Any],
         evaluation: Mapping[str, Any],
         modules: Mapping[ModuleId, Mapping[str, Any]],
         clock: RunClock,
-        config: AlgorithmConfig,
         elapsed_s: float,
         since: Mapping[str, float],
-    ) -> ResultDict:
-        """Puts the result together.
+    ) -> dict[str, Any]:
+        """The standard values of the result.
 
         Args:
-            user_metrics: what callbacks logged, nested as it is to appear.
             episodes: the statistics of finished episodes, for `env_runners`.
             evaluation: the evaluation to show; empty for none.
             modules: with several agents or modules: how each module is.
             clock: wall-clock times.
-            config: the settings.
             elapsed_s: seconds of this iteration.
             since: seconds by part from the end of the iteration before; see `time_split`.
         """
         counters = self._counters
-        standard = {
+        return {
             "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
             "learners": {
                 **{
@@ -650,10 +650,8 @@ class IterationResult:
             "training_iteration": counters.training_iteration,
             "done": False,
             **clock.entries(elapsed_s),
+            "config": None,  # takes its place
         }
-        result = ResultDict(overlaid(user_metrics, standard))
-        result["config"] = dict(config.items())
-        return result
 
     def _rows_of(self, module_id: ModuleId) -> dict[str, int]:
         return {

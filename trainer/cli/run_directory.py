@@ -28,6 +28,7 @@ from callbacks.ready_made.stopping import StopCriteria
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointWriteError
 from checkpoints.data_classes import dataclass
+from checkpoints.file_system import remedy
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.errors import ConfigError, TrainerError
@@ -266,10 +267,12 @@ class RunDirectory:
             with self._refusals_told():
                 self._results.start_anew({"training_iteration": 1})
             self.write_plan(plan)
-        except (OSError, CheckpointWriteError) as error:
+        except OSError as error:
+            told = isinstance(error, CheckpointWriteError)  # says itself what to do
+            reason = str(error).rstrip(".") if told else f"{error}. {remedy(error)}"
             raise ConfigError(
-                f"{self.path} cannot be written: {error}. Results and checkpoints go there. Give "
-                "another --run-dir, or make room or permissions for it."
+                f"{self.path} cannot be the directory of a run: {reason}; or give another "
+                "--run-dir."
             ) from error
 
     def write_plan(self, plan: RunPlan) -> None:
@@ -336,8 +339,8 @@ class RunDirectory:
             yield
         except OSError as error:
             raise TrainerError(
-                f"Results cannot be kept in {self.results_file}: {error}. Make room or permissions "
-                "for the file; then go on from the newest checkpoint with: local-trainer resume "
+                f"Results cannot be kept in {self.results_file}: {error}. {remedy(error)}; then go "
+                "on from the newest checkpoint with: local-trainer resume "
                 f"{shlex.quote(str(self.relative_path))}"
             ) from error
 

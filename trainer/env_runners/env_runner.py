@@ -14,7 +14,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import gymnasium
 
@@ -654,6 +654,13 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         return episodes
 
     # ---- what users ask for
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"A {type(self).__name__} cannot be copied or pickled: it owns envs in the middle of "
+            "episodes. Take what you need of it, such as get_state(), get_weights() or "
+            "get_metrics()."
+        )
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """Module, metrics and callbacks."""

@@ -33,7 +33,7 @@ from trainer.env_runners.messages import ModuleWeights, share_out
 from trainer.errors import EvaluationError, TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict, comparable
 from trainer.metrics.logger import LOGGER_STATE
-from trainer.metrics.result import overlaid
+from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import ByModule, ModuleTable
 from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
 from trainer.runner_group import EnvRunnerGroup, GroupSample, TicketPlay
@@ -175,6 +175,7 @@ class Evaluator:
         self.num_evaluations = 0
         self.num_left_out = 0
         self._metrics = MetricsLogger()
+        self._hidden = HiddenMetrics()
         self._is_started = False
         self._num_told_missing = 0
 
@@ -259,12 +260,13 @@ class Evaluator:
         records = [record for _, record in by_number]
         self.num_evaluations += 1
         return {
-            "env_runners": {
-                **self._take_logged(),
-                **self._statistics(records, sample.num_env_steps),
-                **self._steps_of_agents(sample),
-                **sample.times.entries(),
-            },
+            "env_runners": self._over_logged(
+                {
+                    **self._statistics(records, sample.num_env_steps),
+                    **self._steps_of_agents(sample),
+                    **sample.times.entries(),
+                }
+            ),
             "num_episodes": len(records),
             **self._date(evaluation.subject),
             **(self._missing(missing) if missing or not self.settings.waits_for_all else {}),
@@ -281,9 +283,9 @@ class Evaluator:
         records = self.group.take_records()  # first: it fetches what the local runner has played
         num_episodes = self.group.calls.num_recorded
         self.num_evaluations += 1
-        played = self._take_logged()
-        if records:  # what the function took for itself it reports as it likes
-            played |= self._statistics(records, sum(record.length for record in records))
+        num_env_steps = sum(record.length for record in records)
+        # What the function took for itself it reports as it likes.
+        played = self._over_logged(self._statistics(records, num_env_steps) if records else {})
         found = {"env_runners": played} if played else {}
         counted = {"num_episodes": num_episodes} if num_episodes else {}
         return overlaid({**found, **counted, **self._date(subject)}, metrics)
@@ -318,10 +320,11 @@ class Evaluator:
 
     # ---- reporting
 
-    def _take_logged(self) -> dict[str, Any]:
-        """What was logged in the runners since the last evaluation."""
+    def _over_logged(self, standard: Mapping[str, Any]) -> dict[str, Any]:
+        """Standard values over what was logged in the runners since the last evaluation."""
+        self._hidden.tell(self._metrics.peek(), standard)
         logged, self._metrics = self._metrics.compile(), MetricsLogger()
-        return dict(logged)
+        return overlaid(logged, standard)
 
     def _statistics(self, records: Sequence[Any], num_env_steps: int) -> dict[str, Any]:
         statistics = EpisodeStatistics(**self.settings.reporting)

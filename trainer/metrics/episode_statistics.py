@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from callbacks.ready_made.metric_values import task_name
+from checkpoints.arguments import shown
 from checkpoints.data_classes import dataclass
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
@@ -244,9 +245,11 @@ def _numbers(name: str, value: Any, ndim: int) -> Any:
     if array.ndim != ndim:
         wanted = "a number" if "custom_metrics" in name else "a list of numbers"
         raise MetricsError(
-            f"{name} is {value!r:.80}, not {wanted}. It is averaged or listed in results. Store "
+            f"{name} is {shown(value)}, not {wanted}. It is averaged or listed in results. Store "
             "anything else in `episode.user_data` or `episode.custom_data`."
         )
+    if array.dtype.kind == "f":
+        array = array.astype(np.float64)  # the long float has no number of Python
     return array.tolist() if array.size else []
 
 

@@ -26,7 +26,6 @@ from trainer.metrics.result import (
     Reduce,
     checked_options,
     describe,
-    is_always_written,
     path_of,
     put,
     sorting_key,
@@ -176,7 +175,6 @@ class StatisticTable:
         given: tuple[Any, ...],
         *,
         is_wall_clock: bool = False,
-        in_results: bool = False,
     ) -> Statistic:
         """The statistic of a key in a spelling that was not used yet, made if there is none.
 
@@ -184,7 +182,6 @@ class StatisticTable:
             key: as callers write it.
             given: the options as callers write them, in the order of `OPTION_DEFAULTS`.
             is_wall_clock: see `Options`.
-            in_results: see `add`.
 
         Raises:
             MetricsError: impossible options, no key, or a key that is a group already.
@@ -193,21 +190,15 @@ class StatisticTable:
         statistic = self.by_path.get(path)
         if statistic is None:
             options = _checked(path, given, is_wall_clock=is_wall_clock)
-            statistic = self.add(path, options, in_results=in_results)
+            statistic = self.add(path, options)
             statistic.given = given
         elif given != statistic.given:
             self.check_given(statistic, given)
         self.by_key[key] = statistic
         return statistic
 
-    def add(self, path: Path, options: Options, *, in_results: bool = False) -> Statistic:
+    def add(self, path: Path, options: Options) -> Statistic:
         """A new statistic with checked options.
-
-        Args:
-            path: its key.
-            options: checked.
-            in_results: it is logged for results of the algorithm, so warn if it cannot be seen
-                there, because a standard key has the same name.
 
         Raises:
             MetricsError: the key is a group of keys already, or a part of it is a value.
@@ -222,13 +213,6 @@ class StatisticTable:
                 )
         statistic = Statistic(text_of(path), options, clock=self._clock)
         self._put(path, statistic)
-        if in_results and is_always_written(text_of(path)):
-            _LOG.warning(
-                "The metric %r has the name of a standard key, or of a group of such, whose value "
-                "stays in results, so what is logged under it does not appear. Log it under a name "
-                "of your own.",
-                statistic.name,
-            )
         return statistic
 
     def _put(self, path: Path, statistic: Statistic) -> None:
@@ -456,7 +440,7 @@ class MetricsLogger(Checkpointable):
             for key, value in values:
                 statistic = self._by_key.get(key)
                 if statistic is None:
-                    statistic = self._table.find_or_make(key, given, in_results=self._is_root)
+                    statistic = self._table.find_or_make(key, given)
                 elif given != statistic.given:
                     self._table.check_given(statistic, given)
                 accepted.append((statistic, statistic.accepted(value)))
@@ -597,7 +581,7 @@ class MetricsLogger(Checkpointable):
         """Ends a result and gives plain values, also of a logger that is not a root.
 
         Beside the keys stand `<key>_throughput`, `<key>_min` and `<key>_max` where they exist; a
-        key that was logged under such a name itself wins.
+        key, or a group of keys, that was logged under such a name itself wins.
         """
         extras: dict[Path, Any] = {}
         for path, statistic in self._table.by_path.items():
@@ -612,9 +596,11 @@ class MetricsLogger(Checkpointable):
             statistic.end_result()
             if statistic.options.with_throughput:
                 extras[sibling(path, "_throughput")] = statistic.throughput
+        groups = {path[:depth] for path in values for depth in range(1, len(path))}
         tree: dict[Any, Any] = {}
         for path, value in sorted({**extras, **values}.items(), key=sorting_key):
-            put(tree, path, value)
+            if path not in groups:
+                put(tree, path, value)
         return tree
 
     def drain(self) -> dict[Any, Any]:
@@ -655,9 +641,7 @@ class MetricsLogger(Checkpointable):
             self._merge(path, delta)
 
     def _merge(self, path: Path, delta: Delta) -> None:
-        statistic = self._table.by_path.get(path) or self._table.add(
-            path, delta.options, in_results=self._is_root
-        )
+        statistic = self._table.by_path.get(path) or self._table.add(path, delta.options)
         if statistic.options != delta.options:
             self._table.warn_once(statistic, delta.options)
         statistic.merge(delta)

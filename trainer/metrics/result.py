@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -14,6 +15,8 @@ from checkpoints.nearest_names import did_you_mean, nearest
 from checkpoints.trees import at_path, leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 # ---- paths
 #
@@ -482,26 +485,9 @@ def _keys_of(table: str) -> Iterator[ResultKey]:
 STANDARD_KEYS: Final = tuple(_keys_of(_KEYS))
 """All standard keys; `describe` looks one up."""
 
-_PATHS_KEPT: Final = 4096
-
 
 # Results have the same paths again and again, and each look-up compares all keys: 0.1 ms.
-@functools.lru_cache(_PATHS_KEPT)
-def is_always_written(path: str) -> bool:
-    """Whether every result of `train()` has standard values at a slash path.
-
-    One at exactly that path, or a group of them.
-    """
-    depth = path.count("/")
-    return any(
-        (key.matches(path) and key.pattern.count("/") == depth)
-        or key.pattern.startswith(f"{path}/")
-        for key in STANDARD_KEYS
-        if "train" in key.always_in and not key.pattern.startswith("evaluation/")
-    )
-
-
-@functools.lru_cache(_PATHS_KEPT)
+@functools.lru_cache(maxsize=4096)
 def describe(path: str) -> ResultKey | None:
     """The standard key that a slash path is, or lies below; None if there is none."""
     exact = [key for key in STANDARD_KEYS if key.matches(path)]
@@ -722,6 +708,42 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
         if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
             merged[key] = overlaid(below[key], above[key])
     return merged
+
+
+class HiddenMetrics:
+    """Names, once each, metrics that do not show because standard values lie over them."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(
+        self,
+        metrics: Mapping[str, Any],
+        standard: Mapping[str, Any],
+        *,
+        but: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Warns of the metrics that `overlaid(metrics, standard)` leaves out, `but` those there."""
+        for path, _ in leaves(metrics):
+            name = text_of(path)
+            if name not in self._told and _is_taken(path, standard) and not _is_taken(path, but):
+                self._told.add(name)
+                _LOGGER.warning(
+                    "The metric %r does not appear in results: it has the name of a standard key "
+                    "or of a group of such, or lies below one. Log it under a name of your own.",
+                    name,
+                )
+
+
+def _is_taken(path: Path, tree: Any) -> bool:
+    """Whether a tree has a value or a group at a path, or a value above it."""
+    for part in path:
+        if not isinstance(tree, Mapping):
+            break
+        if part not in tree.keys():  # noqa: SIM118 - a ResultDict also "has" RLlib's old keys
+            return False
+        tree = tree[part]
+    return True
 
 
 # ---- comparable

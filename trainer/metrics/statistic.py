@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +13,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from checkpoints.arguments import shown
 from checkpoints.data_classes import dataclass
 from trainer.errors import MetricsError
 from trainer.metrics.result import REDUCTIONS, Options
@@ -540,12 +543,22 @@ class Statistic:
         if self.options.reduce is None and isinstance(value, np.ndarray | list | tuple):
             return self._accepted_array(value)
         if isinstance(value, bool | int | np.bool_ | np.integer):
-            return int(value) if abs(int(value)) <= _LARGEST_EXACT_INT else float(value)
+            return int(value) if abs(int(value)) <= _LARGEST_EXACT_INT else self._as_float(value)
         if isinstance(value, float | np.floating):
-            return float(value)
+            return self._as_float(value)
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             return self.accepted(value.item())
         raise self._refused(value)
+
+    def _as_float(self, value: Any) -> float:
+        with contextlib.suppress(OverflowError):  # of int; the long float of NumPy becomes infinite
+            number = float(value)
+            if math.isfinite(number) or not np.isfinite(value):
+                return number
+        raise MetricsError(
+            f"{self.name}: {shown(value)} cannot be logged. Metrics are floats, and none is larger "
+            f"than {sys.float_info.max:.3g}. Log it in another unit, or log its logarithm."
+        )
 
     def _accepted_array(self, value: Any) -> Any:
         try:
@@ -561,11 +574,11 @@ class Statistic:
     def _refused(self, value: Any) -> MetricsError:
         kind = type(value).__name__
         shape = getattr(value, "shape", None)
-        described = f"{kind} of shape {shape}" if shape else f"{kind} {value!r:.60}"
+        described = f"{kind} of shape {shape}" if shape else f"{kind} {shown(value)}"
         return MetricsError(
             f"{self.name}: {described} cannot be logged with reduce={self.options.reduce!r}. "
             "Metrics are numbers; arrays and lists of numbers can be kept with reduce=None "
-            "(without percentiles). Log a number, such as `float(x.mean())`."
+            "(without percentiles). Log a number, such as `float(x)` or `float(x.mean())`."
         )
 
     def merge(self, delta: Delta) -> None:

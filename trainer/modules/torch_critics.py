@@ -182,8 +182,8 @@ class TorchCritics:
     def d_actions(self, d_values: Sequence[Array]) -> Array:
         """How the values change with the actions, [B, A]; see `Critics.d_actions`."""
         layers = self._layers
-        given = [layers.gradient(d) for d in d_values]
-        with layers.one_thread():
+        with layers.fixed():
+            given = [layers.gradient(d) for d in d_values]
             grad = layers.torch.autograd.grad(self._outputs, [self._actions], given)
         d_actions: Array = grad[0].numpy()
         return d_actions
@@ -224,8 +224,9 @@ class TorchCritics:
         }
         if not others:
             return
-        total = sum(output.sum() for output in outputs)
-        grads = self._layers.torch.autograd.grad(total, list(others.values()), allow_unused=True)
+        leaves, grad = list(others.values()), self._layers.torch.autograd.grad
+        with self._layers.fixed():
+            grads = grad(sum(output.sum() for output in outputs), leaves, allow_unused=True)
         found = [name for name, grad in zip(others, grads, strict=True) if grad is not None]
         if found:
             what = "The critics read" if is_critic else "The policy reads"

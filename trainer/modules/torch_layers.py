@@ -27,7 +27,7 @@ from trainer.modules.spaces import masked_gradient, masked_outputs
 from trainer.modules.torch_distributions import NamedDistributions
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
-from trainer.nn.torch_network import aligned_copy, seeded_draws, single_threaded_torch
+from trainer.nn.torch_network import aligned_copy, fixed_torch, seeded_draws
 from trainer.seeding import PositionStream, Role
 from trainer.spaces import leaf_spaces, shown_images
 from trainer.types import Array
@@ -168,9 +168,9 @@ class TorchLayers:
     # ---- building
 
     def build(self, seed: int) -> None:
-        """Calls `setup` and lays what it made over flat vectors."""
+        """Calls `setup` and lays what it made over flat vectors; inside `fixed_torch`."""
         module, torch = self._module, self.torch
-        with single_threaded_torch(torch), seeded_draws(torch, seed):
+        with seeded_draws(torch, seed):
             module._setup()
             self._refuse_complex_numbers()
             self.container.to(self._dtype)
@@ -352,15 +352,14 @@ class TorchLayers:
 
     @contextlib.contextmanager
     def computing(self, *, is_training: bool) -> Iterator[None]:
-        """One thread, the right mode, draws from the position, and parameters that stay."""
+        """Torch as it always is, the right mode, draws from the position, parameters that stay."""
         torch, container = self.torch, self.container
         if container.training is not is_training:
             container.train(is_training)
         changes = self._num_changes()
-        with single_threaded_torch(torch):
+        with fixed_torch(torch):
             if is_training:
-                draws = seeded_draws(torch, self.draws.next_seed(), device=self._accelerator)
-                with torch.enable_grad(), draws:
+                with seeded_draws(torch, self.draws.next_seed(), device=self._accelerator):
                     yield
             else:
                 with torch.no_grad():
@@ -536,17 +535,17 @@ class TorchLayers:
         for tensor, gradient, *_ in parts:
             if tensor.grad is not gradient and tensor.requires_grad:
                 tensor.grad = gradient
-        given = [d if isinstance(d, self.torch.Tensor) else self.gradient(d) for d in d_outputs]
-        with self.one_thread():
+        with self.fixed():
+            given = [d if isinstance(d, self.torch.Tensor) else self.gradient(d) for d in d_outputs]
             if mirror is not None:
                 mirror.clear_gradients()
             self.torch.autograd.backward(list(outputs), given, inputs=tensors)
             if mirror is not None:
                 mirror.return_gradients()
 
-    def one_thread(self) -> AbstractContextManager[None]:
-        """Computes with one Torch thread inside the block."""
-        return single_threaded_torch(self.torch)
+    def fixed(self) -> AbstractContextManager[None]:
+        """See `fixed_torch`."""
+        return fixed_torch(self.torch)
 
     def gradient(self, array: Array) -> Any:
         """A derivative that a loss gave, as a tensor."""

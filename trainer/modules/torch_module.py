@@ -324,10 +324,11 @@ class TorchRLModule(RLModule):
         kind = TorchMemoryLayers if self.is_stateful() else TorchLayers
         layers = kind(self, torch_library(type(self).__name__), dtype)
         self.__dict__["_torch_layers"] = layers
-        layers.build(0 if rng is None else int(rng.integers(2**63)))
-        if rng is not None:
-            self.initialize(rng)
-        layers.probe(tells=rng is not None and not self.inference_only)
+        with layers.fixed():
+            layers.build(0 if rng is None else int(rng.integers(2**63)))
+            if rng is not None:
+                self.initialize(rng)
+            layers.probe(tells=rng is not None and not self.inference_only)
 
     # ---- layers are attributes
 

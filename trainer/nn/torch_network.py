@@ -7,6 +7,8 @@ the library as an argument (`torch_library()` gives it).
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
@@ -32,6 +34,8 @@ from trainer.nn.optimizers import Parameters
 from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS, RecurrentLayer, RecurrentState
 from trainer.types import Array
 
+_LOGGER: Final = logging.getLogger(__name__)
+
 # ---- torch computing
 
 
@@ -48,21 +52,50 @@ def torch_library(user: str) -> Any:
 
 
 @contextlib.contextmanager
-def single_threaded_torch(torch: ModuleType) -> Iterator[None]:
-    """Computes with one Torch thread inside the block, then puts the number back.
+def fixed_torch(torch: ModuleType) -> Iterator[None]:
+    """Computes with Torch as it is in a new process inside the block, then puts the caller's back.
 
-    Sums that are split over threads are rounded differently, so a result would depend on the
-    number of cores. The number belongs to the calling thread (OpenMP). Costs 0.5 µs.
+    With one thread: sums that are split are rounded differently, so a result would depend on the
+    number of cores. The number belongs to the calling thread (OpenMP). And with gradients, without
+    `autocast` and `inference_mode`, and with float32 as default: whatever surrounds `train()` does
+    not reach env runners in other processes. Costs 1 µs.
     """
-    before = torch.get_num_threads()
-    if before == 1:
+    num_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    is_plain = torch.is_grad_enabled() and not (
+        torch.is_inference_mode_enabled() or torch._C._is_any_autocast_enabled()
+    )
+    if num_threads == 1 and is_plain and dtype is torch.float32:
         yield
         return
     torch.set_num_threads(1)
+    # The type belongs to all threads: one that found float32 must not put that back.
+    if dtype is not torch.float32:
+        torch.set_default_dtype(torch.float32)
     try:
-        yield
+        with contextlib.nullcontext() if is_plain else _usual_modes(torch):
+            yield
     finally:
-        torch.set_num_threads(before)
+        if dtype is not torch.float32:
+            torch.set_default_dtype(dtype)
+        torch.set_num_threads(num_threads)
+
+
+@functools.cache
+def _tell_of_autocast() -> None:
+    _LOGGER.warning(
+        "torch.autocast around calls of this library changes no network: env runners in other "
+        "processes would compute without it. Use it in the forward pass of a module of your own "
+        "(`_forward` of a TorchRLModule), or leave it out. Said once."
+    )
+
+
+@contextlib.contextmanager
+def _usual_modes(torch: ModuleType) -> Iterator[None]:
+    if torch._C._is_any_autocast_enabled():
+        _tell_of_autocast()
+    # Torch uses this class itself; `torch.autocast(…, enabled=False)` is for one kind of device.
+    with torch.inference_mode(False), torch.enable_grad(), torch._C._DisableAutocast():
+        yield
 
 
 @contextlib.contextmanager
@@ -211,9 +244,10 @@ class _Recurrence:
         self._function = getattr(self._torch, function)
         self._layer = layer
         names = list(layer.shapes(name, num_inputs=layer.num_inputs, width=layer.width))
-        self._leaves = [
-            self._torch.from_numpy(parameters.views[part]).requires_grad_() for part in names
-        ]
+        with fixed_torch(self._torch):
+            self._leaves = [
+                self._torch.from_numpy(parameters.views[part]).requires_grad_() for part in names
+            ]
         self._targets = [gradients.views[part] for part in names]
         self._inputs: Any = None
         self._outputs: Any = None
@@ -223,7 +257,7 @@ class _Recurrence:
         torch, layer = self._torch, self._layer
         self._inputs = self._outputs = None  # frees the last graph before there is another
         count, num_columns = len(state["h"]), inputs.shape[1]
-        with single_threaded_torch(torch), torch.enable_grad():
+        with fixed_torch(torch):
             self._inputs = aligned_copy(torch, inputs[:-1].T).requires_grad_()
             before = [aligned_copy(torch, state[name])[None] for name in layer.state_names]
             kernel, bias, recurrent, *others = self._leaves
@@ -242,8 +276,8 @@ class _Recurrence:
     def backward(self, gradient: Array, d_inputs: Array | None) -> None:
         """Overwrites the gradients; belongs to the last forward pass."""
         torch, outputs = self._torch, self._outputs
-        given = aligned_copy(torch, gradient.T, outputs.dtype).reshape(outputs.shape)
-        with single_threaded_torch(torch):
+        with fixed_torch(torch):
+            given = aligned_copy(torch, gradient.T, outputs.dtype).reshape(outputs.shape)
             found = torch.autograd.grad(
                 outputs, [*self._leaves, self._inputs], given, retain_graph=True
             )
@@ -272,8 +306,9 @@ class _Graph:
         """
         self._torch = torch_library(_USER)
         self._layers = layers
-        for layer in layers:
-            layer.place(self._torch)
+        with fixed_torch(self._torch):
+            for layer in layers:
+                layer.place(self._torch)
         self._before, self._after = before, after
         self._inputs: Any = None
         self._outputs: Any = None
@@ -282,7 +317,7 @@ class _Graph:
         """The outputs of the last layer; views that the next forward pass leaves alone."""
         torch = self._torch
         self._inputs = self._outputs = None  # frees the last graph before there is another
-        with single_threaded_torch(torch), torch.enable_grad():
+        with fixed_torch(torch):
             self._inputs = self._layers[0].placed(torch, inputs)
             values = self._inputs.permute(self._before)
             for layer in self._layers:
@@ -307,8 +342,8 @@ class _Graph:
         targets = [gradient for layer in layers for gradient in layer.gradients]
         if d_inputs is not None:
             wanted, targets = [*wanted, self._inputs], [*targets, d_inputs]
-        given = aligned_copy(torch, d_outputs, self._outputs.dtype)
-        with single_threaded_torch(torch):
+        with fixed_torch(torch):
+            given = aligned_copy(torch, d_outputs, self._outputs.dtype)
             found = torch.autograd.grad(self._outputs, wanted, given, retain_graph=True)
         for target, gradient in zip(targets, found, strict=True):
             target[...] = gradient.numpy()

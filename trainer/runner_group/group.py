@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, integer, takes
@@ -672,6 +672,13 @@ class EnvRunnerGroup:
         self.calls.run(chosen, list(self._records.places), doing=f"asked {name}")
 
     # ---- state
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"An {type(self).__name__} cannot be copied or pickled: it owns processes and envs. "
+            "Take what you need of it, such as get_state(); make another one with "
+            "EnvRunnerGroup(config=…), which takes that state with set_state()."
+        )
 
     def get_state(self) -> State:
         """Where all slots stand, and the state of every runner's callbacks: plain data.

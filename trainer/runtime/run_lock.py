@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from checkpoints.file_system import NoLocksError, lock_file
+from checkpoints.file_system import NoLocksError, lock_file, remedy
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import ConfigError
 
@@ -76,7 +76,7 @@ class RunLock:
             self._remove_made()
             raise ConfigError(
                 f"{self._path} cannot be used as the directory of a run: {error}. Results and "
-                f"checkpoints go there. Give {self._elsewhere}, or make room or permissions for it."
+                f"checkpoints go there. {remedy(error)}; or give {self._elsewhere}."
             ) from error
         except BaseException:  # an interrupt has waited; nobody else would let go
             if self._descriptor >= 0:

@@ -12,10 +12,11 @@ import gc
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -131,48 +132,87 @@ def _num_cores() -> int:
 
 # ---- threads of the user's
 
+_READING_TAKES_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.001
+
 
 class OneThread:
     """Refuses calls of other threads while one is at work with an object.
 
     No lock: a callback that waits for another thread would wait for ever, and an interrupt could
-    leave it taken.
+    leave it taken. Only the end of calls that read is waited for: they compute actions, or copy
+    weights.
     """
 
     def __init__(self) -> None:
         # At most one entry. A dict, because its `setdefault` cannot be divided.
         self._at_work: dict[None, tuple[threading.Thread, str]] = {}
+        self._reading: dict[object, tuple[threading.Thread, str]] = {}
 
     @contextlib.contextmanager
     def alone(self, call: str) -> Iterator[None]:
         """Surrounds a call, named as in "train()"; this thread's calls within it are part of it.
 
         Raises:
-            TrainerError: another thread is at work.
+            TrainerError: another thread is at work, or does not stop reading.
         """
         own = threading.current_thread(), call
         try:
             while self._at_work.setdefault(None, own)[0] is not own[0]:
                 self.refuse_others(call)
+            if self._at_work.get(None) is own:  # inside a call, all others are refused already
+                self._wait_for_readers(*own)
             yield
         finally:
             if self._at_work.get(None) is own:  # it is not of a call around this one
                 self._at_work.pop(None)
 
+    def _wait_for_readers(self, own: threading.Thread, call: str) -> None:
+        until = time.monotonic() + _READING_TAKES_S
+        while True:
+            others = [one for one in tuple(self._reading.values()) if one[0] is not own]
+            readers = [one for one in others if one[0].is_alive()]
+            if not readers:
+                return
+            if time.monotonic() >= until:
+                raise _refused(call, *readers[0])
+            time.sleep(_LOOK_AGAIN_S)
+
+    @contextlib.contextmanager
+    def reading(self, call: str) -> Iterator[None]:
+        """Surrounds a call that changes nothing: threads may read together, while none is at work.
+
+        Raises:
+            TrainerError: another thread is at work.
+        """
+        place = object()
+        try:
+            # In this order, as `alone` looks here last: of two that begin at once, one sees the
+            # other.
+            self._reading[place] = threading.current_thread(), call
+            self.refuse_others(call)
+            yield
+        finally:
+            self._reading.pop(place, None)
+
     def refuse_others(self, call: str) -> None:
         """Raises a TrainerError if another thread is at work."""
         thread, doing = self._at_work.get(None, (None, ""))
-        if thread is None or thread is (own := threading.current_thread()):
+        if thread is None or thread is threading.current_thread():
             return
         if not thread.is_alive():  # it was lost on its way, by an interrupt or a fork
             self._at_work.pop(None, None)
             return
-        raise TrainerError(
-            f"{call} was called in thread {own.name!r} while {doing} runs in thread "
-            f"{thread.name!r}. An algorithm and its env runners serve one thread at a time: wait "
-            "until the other call has returned, or make all calls in one thread. Only stop() may "
-            "be called at any time."
-        )
+        raise _refused(call, thread, doing)
+
+
+def _refused(call: str, thread: threading.Thread, doing: str) -> TrainerError:
+    return TrainerError(
+        f"{call} was called in thread {threading.current_thread().name!r} while {doing} runs in "
+        f"thread {thread.name!r}. An algorithm and its env runners serve one thread at a time: "
+        "wait until the other call has returned, or make all calls in one thread. Only stop() may "
+        "be called at any time; and a TrainedPolicy, made from a checkpoint, acts at any time."
+    )
 
 
 # ---- blas threads

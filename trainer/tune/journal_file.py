@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints import FileSystem
+from checkpoints.file_system import remedy
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError
 
@@ -115,8 +116,8 @@ class JournalFile:
     def _refused(self, error: OSError) -> JournalError:
         return JournalError(
             f"The journal {self._path} cannot be written: {error}. What is not in it is not done, "
-            "so the experiment stops here; nothing that was decided is lost. Make room or "
-            "permissions for it, then go on with tune.Tuner.restore()."
+            "so the experiment stops here; nothing that was decided is lost. "
+            f"{remedy(error)}; then go on with tune.Tuner.restore()."
         )
 
 

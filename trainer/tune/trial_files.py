@@ -27,7 +27,7 @@ from typing import Any, Final
 from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
 from checkpoints.data_classes import dataclass
-from checkpoints.file_system import numbered_beside, replacing
+from checkpoints.file_system import numbered_beside, remedy, replacing
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError
 from trainer.tune.checkpoint import digest_of
@@ -261,7 +261,7 @@ def write_whole(path: Path, text: str, *, must_sync: bool = False) -> None:
     """Writes a file, whole or not at all; a power failure may bring the old one back.
 
     Raises:
-        JournalError: the disk is full, or the file cannot be written.
+        JournalError: the file cannot be written.
     """
     try:
         with replacing(path, path.with_name(f".{path.name}.tmp"), must_sync=must_sync) as file:
@@ -335,5 +335,5 @@ def _not_finite(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, 
 def _refused(path: Path, error: OSError) -> JournalError:
     return JournalError(
         f"{path} cannot be written: {error}. The experiment stops here, and nothing that was "
-        "decided is lost. Make room or permissions for it, then go on with tune.Tuner.restore()."
+        f"decided is lost. {remedy(error)}; then go on with tune.Tuner.restore()."
     )
