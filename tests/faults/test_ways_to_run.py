@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import pytest
@@ -206,12 +206,14 @@ def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(
         assert gymnasium.make("Long-v0").spec.max_episode_steps == 9
         return gymnasium.make("Mine-v0")
 
-    lock: Any = threading.Lock()
+    lock = threading.Lock()
     point = "gymnasium.envs.classic_control:CartPoleEnv"
     for spec in (
         EnvSpec("Mine-v0", entry_point="__main__:Mine", kwargs={"max_length": 7}),
         EnvSpec("Long-v0", entry_point=point, max_episode_steps=9),
-        EnvSpec("Stays-v0", entry_point=lambda: lock),  # cannot travel, and is not needed
+        EnvSpec(
+            "Stays-v0", entry_point=cast(Any, lambda: lock)
+        ),  # cannot travel, and is not needed
     ):
         monkeypatch.setitem(gymnasium.registry, spec.id, spec)
     monkeypatch.setattr(sys.modules["__main__"], "Mine", Mine, raising=False)
