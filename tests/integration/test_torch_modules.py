@@ -65,14 +65,12 @@ MASKED: dict[str, Any] = {"env_config": {"size": 5, "mask": True}}
 @pytest.mark.parametrize(
     ("made", "env", "module_class", "settings"),
     [
-        (PPOConfig, "CartPole-v1", DenseModule, {}),
         (PPOConfig, "Pendulum-v1", DenseModule, {}),
         (PPOConfig, TargetEnv, NoisyConvolution, {"env_config": {"size": 5}}),
         (PPOConfig, TargetEnv, Masked, MASKED),
         (PPOConfig, "CartPole-v1", NoisyDense, {"exploration_config": {"type": "ParameterNoise"}}),
         (PPOConfig, "CartPole-v1", DenseModule, {"observation_filter": "MeanStdFilter"}),
         (PGConfig, "CartPole-v1", NoisyDense, {}),
-        (DQNConfig, "CartPole-v1", DenseModule, {}),
         (DQNConfig, "CartPole-v1", NoisyDense, {"target_network_update_freq": 10, "tau": 0.5}),
         (DQNConfig, TargetEnv, Masked, MASKED),
         (SACConfig, "Pendulum-v1", TwinSAC, {}),
