@@ -78,8 +78,7 @@ def test_what_fails_once_is_repaired_with_the_same_bytes(
     assert "it is replaced" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
-@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(("where", "how"), [("reset", "raise"), ("step", "kill")])
 def test_what_always_fails_is_an_error_after_three_tries(
     where: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -379,7 +379,6 @@ raise RuntimeError("the script ends without stopping the pool")
 )
 
 
-@both_ways
 def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _EXIT_SCRIPT],

@@ -119,8 +119,10 @@ def test_a_frozen_module_acts_and_does_not_learn() -> None:
         assert not algo.is_trained("even")
 
 
-@pytest.mark.parametrize("count_by", ["env_steps", "agent_steps"])
-@pytest.mark.parametrize("trained", [[], lambda module_id, batch: False])
+@pytest.mark.parametrize(
+    ("trained", "count_by"),
+    [([], "env_steps"), (lambda module_id, batch: False, "agent_steps")],
+)
 def test_where_no_module_learns_no_steps_are_trained(trained: Any, count_by: str) -> None:
     config = gaps(0, 2).multi_agent(policies_to_train=trained, count_steps_by=count_by)
     config.reporting(min_train_timesteps_per_iteration=50)  # nothing to wait for

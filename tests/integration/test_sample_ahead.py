@@ -412,8 +412,9 @@ def restored_by_state(algo: Algorithm, source: Algorithm, _: Path) -> None:
     algo.set_state(source.get_state())
 
 
-@pytest.mark.parametrize("restore", [restored_by_path, restored_by_state])
-@pytest.mark.parametrize("is_ahead", [True, False])
+@pytest.mark.parametrize(
+    ("is_ahead", "restore"), [(True, restored_by_path), (False, restored_by_state)]
+)
 def test_states_are_taken_with_the_other_setting(
     is_ahead: bool, restore: Callable[[Algorithm, Algorithm, Path], None], tmp_path: Path
 ) -> None:
