@@ -19,12 +19,15 @@ import pytest
 
 from checkpoints import latest_checkpoint, read_manifest, verify
 from tests.command_line import SMALL, command
+from trainer.cli import training_run
 from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 
 PROJECT = Path(__file__).resolve().parents[2]
 LIMIT_S = 3.0
+FINISHING_S = 0.5
+"""What an iteration gets in these tests, so that a busy machine has time for the rest."""
 
 GET_STUCK = """
 import threading
@@ -37,7 +40,10 @@ def get_stuck():
 """
 ENVS = f"""
 {GET_STUCK}
+from trainer.cli import training_run
 from trainer.testing.envs import CountdownEnv
+
+training_run._FINISHING_S = {FINISHING_S}
 
 class Obedient(CountdownEnv):
     pass
@@ -178,10 +184,14 @@ def test_the_first_signal_leaves_a_checkpoint_and_ends_in_time(
     verify(saved)
 
 
+def test_what_is_waited_for_leaves_a_second_for_all_the_rest() -> None:
+    assert training_run._FINISHING_S + training_run._STOPPING_S <= LIMIT_S - 1.0
+
+
 def test_a_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # After the first one, the run would wait for the iteration until the test gives up.
-    waits = "from trainer.cli import training_run\ntraining_run._FINISHING_S = 600.0\n"
-    monkeypatch.setattr(sys.modules[__name__], "ENVS", waits + ENVS)
+    waiting = ENVS.replace(f"_FINISHING_S = {FINISHING_S}", "_FINISHING_S = 600.0")
+    monkeypatch.setattr(sys.modules[__name__], "ENVS", waiting)
     process = once_there(started(tmp_path, "StuckInStep"), tmp_path)
     found = ended(process, signal.SIGINT, signal.SIGINT)
     assert found.code == 130

@@ -84,7 +84,7 @@ def runner_pid(algo: Algorithm) -> int:
 
 
 def all_ended(pids: list[int]) -> bool:
-    return wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=5.0)
+    return wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
 
 
 @both_ways
@@ -198,4 +198,4 @@ def test_simulators_and_folders_go_with_a_killed_main_process(
         assert main.stdout.read() == ""
     assert all_ended(noted(folder, "own"))
     assert all(map(is_process_alive, noted(folder, "detached")))
-    assert wait_until(lambda: list(temporary.glob("pymp-*")) == [], within_s=5.0)
+    assert wait_until(lambda: list(temporary.glob("pymp-*")) == [])

@@ -82,7 +82,9 @@ def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout
     with config(env=SlowToMake, **settings).build_algo() as algo:
         algo.train()
         os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
-        with pytest.raises(RunnerLostError, match=r"failed 2 times.*made no progress for 0\.\d s"):
+        with pytest.raises(
+            RunnerLostError, match=r"failed 2 times.*made no progress for \d+\.\d s"
+        ):
             algo.train()
 
 

@@ -14,7 +14,6 @@ import pytest
 from callbacks.ready_made.result_loggers import BackgroundWriter
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.runtime.run_lock import LOCK_FILE, RunLock
-from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -92,47 +91,6 @@ def test_a_forked_copy_leaves_the_runners_of_the_original_alone(start_method: st
     )  # fmt: skip
     assert done.stdout.splitlines() == [*CASES, "done"], done.stderr
     assert (done.returncode, done.stderr) == (0, "")
-
-
-ORPHANS = """
-import os, sys, time
-from trainer.runtime.messages import pack
-from trainer.runtime.worker_pool import WorkerPool
-
-class Handler:
-    def __init__(self, signals): pass
-    def report(self): return os.getpid()
-
-pool = WorkerPool(["idle"])
-pool[1].start(pack(Handler))
-worker = pool.next_outcome()[1].value
-pid = os.fork()
-if not pid:
-    time.sleep(60)
-print(worker, pid, flush=True)
-os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_a_forked_copy_that_lives_on_does_not_keep_the_workers_of_a_killed_original(
-    start_method: str,
-) -> None:
-    original = subprocess.Popen(
-        [sys.executable, "-c", ORPHANS],
-        env={**os.environ, START_METHOD_VARIABLE: start_method},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert original.stdout is not None
-    worker, copy = map(int, original.stdout.readline().split())
-    original.stdout.close()
-    original.wait()
-    try:
-        assert wait_until(lambda: not is_process_alive(worker), within_s=5.0)
-        assert is_process_alive(copy)
-    finally:
-        os.kill(copy, 9)
 
 
 def exit_code_of_fork(act: Callable[[], int]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,7 @@ def test_what_fails_once_is_repaired_with_the_same_bytes(
     assert "it is replaced" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
-@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(("where", "how"), [("reset", "raise"), ("step", "kill")])
 def test_what_always_fails_is_an_error_after_three_tries(
     where: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,9 +110,11 @@ def test_a_hang_that_comes_again_is_told_with_its_time() -> None:
     }
     with (
         config(fault, **settings).build_algo() as algo,
-        pytest.raises(RunnerLostError, match=r"Env runner 1 failed once.*no progress for 1\.\d s"),
+        pytest.raises(RunnerLostError, match=r"Env runner 1 failed once.*made no") as raised,
     ):
         algo.train()
+    (told_s,) = re.findall(r"no progress for (\d+\.\d) s", str(raised.value))
+    assert STALL_LIMIT_S <= float(told_s) < 20.0
 
 
 @pytest.mark.parametrize("how", ["raise", "exit"])

@@ -36,8 +36,9 @@ def undisturbed() -> bytes:
         return outcome(algo, [algo.train() for _ in range(2)])
 
 
-@pytest.mark.parametrize("where", ["reset", "step"])
-@pytest.mark.parametrize("num_env_runners", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("num_env_runners", "where"), [(0, "reset"), (0, "step"), (1, "reset"), (2, "step")]
+)
 def test_what_fails_once_is_repaired_with_the_same_bytes(
     where: str,
     num_env_runners: int,
@@ -142,8 +143,7 @@ class FailsLater(CountdownEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize("num_env_runners", [0, 1])
-@pytest.mark.parametrize("is_a_new_runner", [False, True])
+@pytest.mark.parametrize(("num_env_runners", "is_a_new_runner"), [(0, False), (1, True)])
 def test_an_episode_of_several_requests_is_put_back_exactly(
     num_env_runners: int, is_a_new_runner: bool, tmp_path: Path
 ) -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+import pdb  # noqa: T100 - what runners cannot do
+import re
+import resource
 import subprocess
 import sys
+import threading
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
+from tests.small_runs import small_ppo
+from trainer.errors import DebuggerError, RunnerLostError
 from trainer.runtime.process_start import START_METHOD_VARIABLE
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 
@@ -105,55 +117,51 @@ def test_a_module_that_trains_when_it_is_imported_is_refused_by_the_first_worker
     assert 'under `if __name__ == "__main__":`' in output
 
 
-LIMITED = """
-import os, resource, tempfile, threading
-from trainer import PPOConfig
-from trainer.testing.envs import CountdownEnv
+def limit_files(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_open = {int(path.name) for path in Path("/dev/fd").iterdir()}
+    fifth = [number for number in range(len(is_open) + 6) if number not in is_open][5]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fifth, before[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=1)
-LIMIT
-config.build_algo()
-"""
-LIMITS = {
-    "files": (
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))",
-        "this process may have 16 open files (`ulimit -n`), and each worker takes some 10: raise",
-    ),
-    "threads": (
-        'def start(self): raise RuntimeError("can\'t start new thread")\n'
-        "threading.Thread.start = start",
-        "the limit of processes and threads (`ulimit -u`, or of the container) or the memory is",
-    ),
-    "folder": (
-        "folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)",
-        "the current folder of this process was removed, and a new process starts there: change",
-    ),
+
+def limit_threads(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
+    def refuse(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    patch.setattr(threading.Thread, "start", refuse)
+    return patch.undo
+
+
+def remove_folder(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
+    patch.chdir(folder)
+    folder.rmdir()
+    return patch.undo
+
+
+LIMITS: dict[Any, str] = {
+    limit_files: r"have \d+ open files \(`ulimit -n`\), and each worker takes some 10: raise",
+    limit_threads: r"processes and threads \(`ulimit -u`, or of the container\) or the memory is",
+    remove_folder: "folder of this process was removed, and a new process starts there: change",
 }
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(
-            what,
-            marks=pytest.mark.skipif(
-                what == "folder" and sys.version_info[:3] == (3, 13, 0),
-                reason="Python 3.13.0 cannot import anything after its folder was removed",
-            ),
-        )
-        for what in LIMITS
-    ],
-)
+@pytest.mark.parametrize("limit", LIMITS)
 def test_what_keeps_processes_from_starting_is_told_with_what_to_do(
-    what: str, tmp_path: Path
+    limit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limit, text = LIMITS[what]
-    code, output = run(tmp_path, ["-c", LIMITED.replace("LIMIT", limit)], "forkserver", None)
-    assert code == 1
-    assert output.count("Traceback") == 1, output
-    last = output.rstrip().splitlines()[-1]
-    assert last.startswith("trainer.errors.RunnerLostError: Env runner 1 failed 3 times in a row")
-    assert text in last
+    if limit is remove_folder and sys.version_info[:3] == (3, 13, 0):
+        pytest.skip("Python 3.13.0 cannot import anything after its folder was removed")
+    lift = limit(monkeypatch, tmp_path)
+    try:
+        with pytest.raises(RunnerLostError) as raised:
+            small_ppo(1).build_algo()
+    finally:
+        lift()
+    told = caplog.text + "".join(traceback.format_exception(raised.value))
+    assert told.count("Traceback") == 1, told
+    assert re.match("Env runner 1 failed 3 times in a row", str(raised.value))
+    assert re.search(LIMITS[limit], str(raised.value).splitlines()[-1])
 
 
 POOLED = """
@@ -166,102 +174,80 @@ def train(lr):
         return algo.train()["training_iteration"]
 
 if __name__ == "__main__":
-    CALL
-"""
-POOLS = {
-    "Python's": """
-    import concurrent.futures, multiprocessing
+    import concurrent.futures, importlib.util, multiprocessing
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        first = pool.map(train, [0.1])
-    second = list(concurrent.futures.ProcessPoolExecutor(1).map(train, [0.1]))
-    print(first if first == second else second)
-""",
-    "joblib": "import joblib; print(joblib.Parallel(n_jobs=2)([joblib.delayed(train)(0.1)]))",
-}
+        print(pool.map(train, [0.1]))
+    print(list(concurrent.futures.ProcessPoolExecutor(1).map(train, [0.1])))
+    if importlib.util.find_spec("joblib"):
+        import joblib
+        assert joblib.Parallel(n_jobs=2)([joblib.delayed(train)(0.1)]) == [1]
+"""
 
 
 @pytest.mark.parametrize(
     "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("pool", POOLS)
 def test_an_algorithm_with_runners_trains_in_a_process_of_a_pool(
-    pool: str, start_method: str, tmp_path: Path
+    start_method: str, tmp_path: Path
 ) -> None:
-    if pool == "joblib":
-        pytest.importorskip("joblib")
-    (tmp_path / "script.py").write_text(POOLED.replace("CALL", POOLS[pool]))
-    assert run(tmp_path, ["script.py"], start_method, None) == (0, "[1]\n")
+    (tmp_path / "script.py").write_text(POOLED)
+    assert run(tmp_path, ["script.py"], start_method, None) == (0, "[1]\n[1]\n")
 
-
-REGISTERED = """
-import gymnasium
-from trainer import PPOConfig
-from trainer.testing.envs import CountdownEnv
 
 class Mine(CountdownEnv):
-    def __init__(self, max_length=3):
+    def __init__(self, max_length: int = 3) -> None:
         super().__init__({"max_length": max_length})
 
-gymnasium.register("Mine-v0", entry_point="__main__:Mine", kwargs={"max_length": 7})
-gymnasium.register("Long-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv",
-                   max_episode_steps=9)
-held = open(__file__)
-gymnasium.register("Stays-v0", entry_point=lambda: held)  # cannot travel, and is not needed
 
-def make(context):
-    assert gymnasium.make("Long-v0").spec.max_episode_steps == 9
-    return gymnasium.make("Mine-v0")
+def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make(context: Any) -> Any:
+        assert gymnasium.make("Long-v0").spec.max_episode_steps == 9
+        return gymnasium.make("Mine-v0")
 
-config = PPOConfig().environment(make).env_runners(num_env_runners=1)
-config.training(train_batch_size=20, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]})
-with config.build_algo() as algo:
-    print(algo.env_runner_group.foreach_env_runner(lambda runner: runner.env.envs[0].spec.kwargs))
-"""
+    lock = threading.Lock()
+    point = "gymnasium.envs.classic_control:CartPoleEnv"
+    for spec in (
+        EnvSpec("Mine-v0", entry_point="__main__:Mine", kwargs={"max_length": 7}),
+        EnvSpec("Long-v0", entry_point=point, max_episode_steps=9),
+        EnvSpec(
+            "Stays-v0", entry_point=cast(Any, lambda: lock)
+        ),  # cannot travel, and is not needed
+    ):
+        monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    monkeypatch.setattr(sys.modules["__main__"], "Mine", Mine, raising=False)
+    with small_ppo(1, env=make).build_algo() as algo:
+        (found,) = algo.env_runner_group.foreach_env_runner(
+            lambda runner: runner.env.envs[0].spec.kwargs
+        )
+    assert found == {"max_length": 7}
 
-
-def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(REGISTERED)
-    code, output = run(tmp_path, ["script.py"], "forkserver", None)
-    assert (code, output) == (0, "[{'max_length': 7}]\n")
-
-
-DEBUGGED = """
-from trainer import PPOConfig
-from trainer.errors import DebuggerError
-from trainer.testing.envs import CountdownEnv
 
 class Debugged(CountdownEnv):
-    def __init__(self, env_config):
+    def __init__(self, env_config: Any) -> None:
         super().__init__({})
-        self.stop = env_config["stop"]
+        os.environ.pop("PYTHONBREAKPOINT", None)
+        self.pause = breakpoint if env_config["stop"] == "breakpoint" else pdb.set_trace
 
-    def step(self, action):
-        if self.stop == "breakpoint":
-            breakpoint()
-        import pdb; pdb.set_trace()
-
-config = PPOConfig().environment(Debugged).env_runners(num_env_runners=1)
-for stop in ("pdb", "breakpoint"):
-    with config.copy().environment(env_config={"stop": stop}).build_algo() as algo:
-        try:
-            algo.train()
-        except DebuggerError as error:
-            print(error, flush=True)
-            if stop == "breakpoint":
-                raise
-"""
+    def step(self, action: Any) -> Any:
+        self.pause()
 
 
+CALLED = {
+    "breakpoint": rf"breakpoint\(\) was called at {re.escape(__file__)}:\d+, in a process of its",
+    "pdb": "Env runner 1 called the debugger pdb in a",
+}
+
+
+@pytest.mark.parametrize("stop", CALLED)
 def test_a_debugger_in_a_runner_is_one_short_error_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
-    code, output = run(tmp_path, ["-c", DEBUGGED], "forkserver", None)
-    lines = output.splitlines()
-    assert code == 1
-    told = "breakpoint() was called at <string>:13, in a process of its own"
-    assert lines[-1].startswith(f"trainer.errors.DebuggerError: {told}")
-    assert any(line.startswith("Env runner 1 called the debugger pdb in a") for line in lines)
-    assert "num_env_runners=0" in lines[-1]
-    assert len(lines) < 50
-    assert output.count("Traceback") == 1
+    made = small_ppo(1, env=Debugged, env_config={"stop": stop})
+    with made.build_algo() as algo, pytest.raises(DebuggerError, match=CALLED[stop]) as raised:
+        algo.train()
+    assert "num_env_runners=0" in str(raised.value).splitlines()[-1]
+    told = caplog.text + "".join(traceback.format_exception(raised.value))
+    assert len(told.splitlines()) < 50
+    assert told.count("Traceback") == 1

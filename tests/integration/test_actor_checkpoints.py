@@ -74,6 +74,7 @@ def config() -> PPOConfig:
     return (
         PPOConfig()
         .environment("CartPole-v1")
+        .env_runners(num_env_runners=0)
         .training(train_batch_size_per_learner=20, minibatch_size=20, num_epochs=1)
     )
 

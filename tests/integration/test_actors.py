@@ -88,7 +88,9 @@ class Counter:
         return self.child
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+)
 def test_an_actor_lives_in_a_process_of_its_own(
     start_method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,9 +217,8 @@ def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) 
     assert json.loads(row)["learners"]["default_policy"]["default_optimizer_learning_rate"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
+def test_a_wrong_config_file_is_one_clear_error(tmp_path: Path) -> None:
+    wrongs: list[tuple[Any, str]] = [
         ([], "holds a list"),
         ({"algo": "PPO", "lr": 1}, "unknown key(s) lr"),
         ({"env": "CartPole-v1", "config": 3}, "has config=3, which is no table"),
@@ -233,13 +232,12 @@ def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) 
             "names ready-made envs and classes only",
         ),
         ({"env": "CartPole-v1", "config": {"lrr": 3}}, "`lrr=3`"),
-    ],
-)
-def test_a_wrong_config_file_is_one_clear_error(values: Any, expected: str, tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text(json.dumps(values))
-    done = run("train", "--config", "c.json", folder=tmp_path, code=1)
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
+    ]
+    for values, expected in wrongs:
+        (tmp_path / "c.json").write_text(json.dumps(values))
+        done = run("train", "--config", "c.json", folder=tmp_path, code=1)
+        assert expected in done.stderr
+        assert "Traceback" not in done.stderr
     for name in ("gone.json", "gone.py", "no_such_module:config"):
         assert name in run("train", "--config", name, folder=tmp_path, code=1).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["c.json"]

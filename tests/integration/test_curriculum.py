@@ -144,7 +144,7 @@ def episodes_of(results: list[Any]) -> bytes:
 @pytest.mark.parametrize("way", WAYS)
 def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
     outcomes = []
-    for num_env_runners in (0, 1, 2):
+    for num_env_runners in (0, 2):
         with config(way, num_env_runners).build_algo() as algo:
             results = iterate(algo, way, 3)
             outcomes.append((episodes_of(results), learnt(algo)))
@@ -155,7 +155,7 @@ def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
             else:
                 played = [result["env_runners/tasks_played"] for result in results]
                 assert set().union(*played) == {0, 1, 2, 7}
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from callbacks import EVENTS, RLlibCallback
@@ -131,8 +132,11 @@ def test_both_ways_to_log_acrobots_angle_give_the_same_means(
     means, printed = [], []
     for block in (ACROBOT_TEMPORARY_DATA, ACROBOT_CUSTOM_DATA):
         with monkeypatch.context() as changed:
-            # Episodes of 500 steps, cut into pieces of 600.
-            results = run(block, changed, num_env_runners=1, train_batch_size=600)["results"]
+            # Episodes of 50 steps, cut into pieces of 60.
+            changed.setattr(gymnasium.spec("Acrobot-v1"), "max_episode_steps", 50)
+            results = run(
+                block, changed, num_env_runners=1, train_batch_size=60, minibatch_size=60
+            )["results"]
         means.append(results["env_runners"]["theta1_mean"])
         printed.append(capsys.readouterr().out.splitlines())
     assert means[0] == means[1]

@@ -17,8 +17,9 @@ from tests.document_blocks_tune import (
     FUNCTION_THAT_REPORTS,
     FUNCTION_WITH_REPORTER,
 )
+from tests.integration.test_documents_advanced import EXPECTED_RETURNS
+from tests.integration.test_documents_advanced import YourEnv as Paying
 from trainer import PPO, PPOConfig
-from trainer.testing.envs import CountdownEnv
 from trainer.tune import ResultGrid, RunConfig, TuneConfig, Tuner, trainables, tuner
 
 pytestmark = pytest.mark.process
@@ -34,24 +35,11 @@ SMALL: dict[str, Any] = {
 """Ten episodes of seven steps in each iteration."""
 
 
-class YourEnv(CountdownEnv):
-    """Pays 20 per step, and so much more for each step of difficulty: 140, 280, 420 an episode."""
-
-    task = 0
+class YourEnv(Paying):
+    """The same, and it says its task."""
 
     def get_task(self) -> int:
         return self.task
-
-    def set_task(self, task: int) -> None:
-        self.task = task
-
-    def step(self, action: int) -> Any:
-        observation, _, terminated, truncated, infos = super().step(action)
-        return observation, 20.0 * (1 + self.task), terminated, truncated, infos
-
-
-EXPECTED_RETURNS = [{140.0}, {280.0}, {420.0}, {420.0}]
-"""Mean 140: task 1. Mean of 140 and 280, 210: task 2, and so it stays."""
 
 
 def grid_of(block: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> ResultGrid:

@@ -124,8 +124,9 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("max_length", [6, 7])
+@pytest.mark.parametrize(
+    ("mode", "max_length"), [*((mode, 7) for mode in MODES), ("beside training", 6)]
+)
 def test_an_evaluation_of_episodes_that_never_end_ends_after_its_timeout(
     mode: str, max_length: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -349,7 +349,7 @@ def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_short_patience")
-@pytest.mark.parametrize("how", ["hangs", "raises"])
+@pytest.mark.parametrize("how", ["hangs", pytest.param("raises", marks=_SLOW)])
 def test_who_fails_once_is_replaced_by_others_without_a_trace(
     how: str, tmp_path: Path, undisturbed: Any
 ) -> None:
@@ -362,7 +362,7 @@ def test_who_fails_once_is_replaced_by_others_without_a_trace(
 
 
 @pytest.mark.usefixtures("_short_patience")
-@pytest.mark.parametrize("how", ["hangs", "raises"])
+@pytest.mark.parametrize("how", [pytest.param("hangs", marks=_SLOW), "raises"])
 def test_tickets_that_always_fail_are_missing_and_the_others_are_there(
     how: str, undisturbed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

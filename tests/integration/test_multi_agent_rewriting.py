@@ -85,7 +85,6 @@ def test_rewards_shared_among_agents_do_not_depend_on_their_order() -> None:
 
     alone = outcome(config())
     assert outcome(config(shuffles=True)) == alone
-    assert outcome(gaps(2, 1).callbacks(on_postprocess_trajectory=shared)) == alone
     assert outcome(gaps(0, 2)) != alone
 
 

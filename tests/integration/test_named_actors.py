@@ -112,7 +112,10 @@ def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int,
         )
 
 
-@pytest.mark.parametrize(("start_method", "num_env_runners"), [("forkserver", 2), ("spawn", 1)])
+@pytest.mark.parametrize(
+    ("start_method", "num_env_runners"),
+    [("forkserver", 2), pytest.param("spawn", 1, marks=pytest.mark.slow)],
+)
 def test_envs_and_callbacks_in_runners_reach_actors_by_name(
     start_method: str, num_env_runners: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

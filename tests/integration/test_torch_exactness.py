@@ -139,14 +139,15 @@ def test_several_agents_are_the_same_however_they_are_spread_and_killed(tmp_path
     assert not file.exists(), "no runner was killed"
 
 
+@pytest.mark.slow  # the network of one of several agents, above, draws and counts as "dense" does
 @pytest.mark.process
 @pytest.mark.usefixtures("fork_server_with_torch")
 @pytest.mark.parametrize(
     ("name", "num_env_runners"),
     [
         ("dense", 2),
-        pytest.param("convolution", 2, marks=pytest.mark.slow),
-        pytest.param("memory", 4, marks=pytest.mark.slow),
+        ("convolution", 2),
+        ("memory", 4),
     ],
 )
 def test_killed_and_spread_runs_give_the_same_bytes(

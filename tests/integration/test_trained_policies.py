@@ -57,7 +57,8 @@ CONFIGS: dict[str, AlgorithmConfig] = {
     "SAC": SACConfig().environment("Pendulum-v1"),
     "DQN": DQNConfig()
     .environment("CartPole-v1")
-    .env_runners(exploration_config={"type": "SoftQ", "temperature": 1.0}),
+    .env_runners(exploration_config={"type": "SoftQ", "temperature": 1.0})
+    .reporting(min_sample_timesteps_per_iteration=50),
 }
 
 

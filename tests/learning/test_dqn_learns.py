@@ -19,7 +19,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(
+    "settings", [pytest.param("plain", marks=pytest.mark.slow), "all", "atoms"]
+)
 def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> None:
     env_config = {"corridor_length": 6}
     config = (
