@@ -291,8 +291,9 @@ def test_a_run_of_another_seed_is_another_one_until_it_is_restored(name: str) ->
         assert different(digests(algo, NUM_ITERATIONS), course.rest) == []
         algo.set_state(decode(course.middle))
         assert known(algo) == course.middle
-        algo.restore_from_path(spread.path)  # a checkpoint of another number of runners
-        assert different_elsewhere(name, digests(algo, NUM_ITERATIONS), course.rest) == []
+        if name in (*FEATURES, SEVERAL_AGENTS):
+            algo.restore_from_path(spread.path)  # a checkpoint of another number of runners
+            assert different_elsewhere(name, digests(algo, NUM_ITERATIONS), course.rest) == []
 
 
 def go_on_elsewhere() -> None:
@@ -328,7 +329,7 @@ def test_neither_kills_nor_where_envs_are_stepped_make_a_difference(name: str) -
     assert different_elsewhere(name, spread.rest, alone.rest) == []
 
 
-@pytest.mark.parametrize("name", [*FEATURES, "PPO, evaluation runner", "PPO, samples ahead"])
+@pytest.mark.parametrize("name", ["PPO", "SAC", "PPO, evaluation runner", "PPO, samples ahead"])
 def test_runners_that_were_killed_have_counted_what_others_have(name: str) -> None:
     assert different(killed(name).found, undisturbed(name, 2).found) == []
 

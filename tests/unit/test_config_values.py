@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.trees import same
@@ -203,7 +203,6 @@ _TREES = st.recursive(
 _DICTS = st.dictionaries(st.text(max_size=1), _TREES, max_size=3)
 
 
-@settings(max_examples=25)
 @given(_TREES)
 def test_freezing_and_copying_keep_values_and_types(value: Any) -> None:
     thawed = copy_value(freeze_value(value))
@@ -212,7 +211,6 @@ def test_freezing_and_copying_keep_values_and_types(value: Any) -> None:
     assert is_plain_data(value)
 
 
-@settings(max_examples=25)
 @given(_DICTS, _DICTS, _DICTS)
 def test_deep_merge_lays_the_new_over_the_old(
     first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]
