@@ -62,8 +62,7 @@ _OF_EPISODES: Final = (
     "unit/test_episode_returns unit/test_episodes_properties"
 )
 _OF_SEVERAL_AGENTS: Final = (
-    "unit/test_multi_agent_episode unit/test_multi_agent_golden unit/test_multi_agent_rllib_cases "
-    "unit/test_multi_agent_properties"
+    "unit/test_multi_agent_episode unit/test_multi_agent_golden unit/test_multi_agent_properties"
 )
 SHOWN: Final = {
     "trainer/seeding.py": Shown(
