@@ -22,7 +22,6 @@ from trainer.modules.memory import Sequences, max_seq_len_of, state_form
 from trainer.testing.envs import CountdownEnv, StatelessCartPole
 
 OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
-MASKED = spaces.Dict({"a": OBS, "action_mask": spaces.Box(0, 1, (3,), np.int8)})
 SMALL = {"fcnet_hiddens": [5], "lstm_cell_size": 4}
 
 
