@@ -69,6 +69,7 @@ def problem_of(classes: Any = None, **functions: Any) -> str:
         ("on_trainresult", "on_train_result"),
         ("on_postprocess_traj", "on_postprocess_trajectory"),
         ("on_learn_batch", "on_learn_on_batch"),
+        ("on_trian_result", "on_train_result"),
     ],
 )
 def test_a_misspelt_method_is_found_with_the_event_that_was_meant(name: str, event: str) -> None:

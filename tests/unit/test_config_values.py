@@ -37,9 +37,10 @@ def _busy_config() -> PPOConfig:
 # ---- copies
 
 
-def test_copy_shares_no_container() -> None:
+@pytest.mark.parametrize("make", [PPOConfig.copy, copy.copy, copy.deepcopy])
+def test_a_copy_shares_no_container(make: Callable[[PPOConfig], PPOConfig]) -> None:
     config = _busy_config()
-    copied = config.copy()
+    copied = make(config)
     assert copied == config
     copied.env_config["a"]["b"][1]["c"] = 3
     copied.env_config["n"][0] = 9
@@ -69,14 +70,6 @@ def test_configs_with_different_functions_are_different() -> None:
         PPOConfig().callbacks(on_episode_end=function) for function in (_to_first, _to_second)
     )
     assert started != ended
-
-
-def test_python_copies_are_copies() -> None:
-    config = _busy_config()
-    for copied in (copy.copy(config), copy.deepcopy(config)):
-        assert copied == config
-        copied.env_config["a"]["b"].append(0)
-        assert copied != config
 
 
 def test_config_keeps_its_own_copy_of_what_it_was_given() -> None:
