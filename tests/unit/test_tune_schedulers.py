@@ -161,7 +161,7 @@ class _Bracket:
 @pytest.mark.parametrize("factor", [2, 3, 4])
 def test_asha_decides_as_ray_tune_where_reports_hit_every_rung(factor: int) -> None:
     rng = np.random.default_rng(factor)
-    for _ in range(60):
+    for _ in range(170):
         scheduler = ASHAScheduler(max_t=16, reduction_factor=factor)
         trials, reference = begun(scheduler, 5), _Bracket(1, 16, factor)
         alive = dict.fromkeys(range(5), 0)
