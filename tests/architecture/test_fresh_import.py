@@ -70,14 +70,14 @@ def rooms_entered(loaded: list[str]) -> list[str]:
 def test_training_in_a_foreign_folder_finds_ours_and_loads_only_what_it_needs(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "onnx.py").write_text("", encoding="utf-8")
-    done = run_python("import onnx" + _TRAIN + _SHOW, tmp_path)
+    (tmp_path / "tensorflow.py").write_text("", encoding="utf-8")
+    done = run_python("import tensorflow" + _TRAIN + _SHOW, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     shown = json.loads(done.stdout.splitlines()[-1])
     for package in PACKAGES:
         assert Path(shown["files"][package]).resolve() == PROJECT / package / "__init__.py"
     loaded = shown["loaded"]
-    assert heavy_modules(loaded) == ["onnx"], "a negative control, and nothing else"
+    assert heavy_modules(loaded) == ["tensorflow"], "a negative control, and nothing else"
     assert not ROOMS_OF_OTHERS.intersection(rooms_entered(loaded))
     assert {"algorithms", "learners", "env_runners"}.issubset(rooms_entered(loaded))
 
