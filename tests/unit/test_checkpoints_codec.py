@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import ormsgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import CheckpointCorruptError, StateError, decode, encode
@@ -240,6 +240,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=150)
 @given(VALUES)
 def test_every_value_returns_and_encodes_to_the_same_bytes_again(value: Any) -> None:
     data = encode(value)
@@ -512,6 +513,7 @@ def test_hostile_helpers_build_valid_bytes_when_nothing_is_wrong() -> None:
     assert decode(message([ormsgpack.Ext(4, b""), 1, 2])) == {1: 2}
 
 
+@settings(max_examples=200)
 @given(st.binary(max_size=60), st.binary(max_size=20))
 def test_random_bytes_decode_or_are_refused_by_name(tree: bytes, memory: bytes) -> None:
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import ormsgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import (
@@ -97,6 +97,7 @@ def test_they_return_with_type_order_and_bits(tmp_path: Path, mapped: bool) -> N
     assert read_manifest(again).components == read_manifest(path).components
 
 
+@settings(max_examples=100)
 @given(VALUES, st.integers(1, 12))
 def test_any_value_is_split_and_joined_exactly(value: Any, large_array_bytes: int) -> None:
     split = encode_split(value, large_array_bytes=large_array_bytes)

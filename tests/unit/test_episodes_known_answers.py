@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer import EpisodeIndexError, UnknownOutputError
@@ -560,6 +560,7 @@ def number_line(data: list[int], lookback: int, indices: slice, as_lookback: boo
     return list(range(place(indices.start, 0), place(indices.stop, steps)))
 
 
+@settings(max_examples=150)
 @given(
     steps=st.integers(0, 6),
     lookback=st.integers(0, 4),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -189,6 +189,7 @@ def assert_same(first: Any, second: Any) -> None:
         assert np.array_equal(np.asarray(first), np.asarray(second))
 
 
+@settings(max_examples=150)
 @given(
     kind=KINDS,
     steps=st.integers(1, 4),
@@ -225,6 +226,7 @@ def test_getters_agree_before_and_after_to_numpy(
         assert_same(items, unbatched(after[name], count))
 
 
+@settings(max_examples=100)
 @given(
     steps=st.integers(1, 5),
     lookback=st.integers(0, 3),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.metrics.statistic import exact_partials, rounded_sum
@@ -33,6 +33,7 @@ def test_plain_addition_depends_on_grouping() -> None:
     assert (0.1 + 0.2) + 0.3 != 0.1 + (0.2 + 0.3)
 
 
+@settings(max_examples=150)
 @given(values=LISTS)
 def test_partials_hold_the_exact_sum(values: list[float]) -> None:
     partials = exact_partials(values)
@@ -41,6 +42,7 @@ def test_partials_hold_the_exact_sum(values: list[float]) -> None:
     assert len(partials) <= 40
 
 
+@settings(max_examples=150)
 @given(first=LISTS, second=LISTS, third=LISTS, seed=st.integers(0, 99))
 def test_merging_is_associative_and_commutative(
     first: list[float], second: list[float], third: list[float], seed: int
