@@ -48,7 +48,7 @@ pyright: $(VENV)/.installed-types  ## what pyright says of the examples
 	$(RUN)/pyright --pythonpath $(RUN)/python
 
 test-long: $(VENV)/.installed-types  ## everything, the long campaigns included
-	$(KEEP_BYTECODE) $(RUN)/pytest -m "(slow or not slow) and not ray"
+	$(KEEP_BYTECODE) $(RUN)/pytest --hypothesis-profile=many -m "(slow or not slow) and not ray"
 
 # Skipped, with the reason, where Ray is not installed.
 test-ray: $(VENV)/.installed-ray  ## the tests of the Ray engine, on a small cluster that they start

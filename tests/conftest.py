@@ -50,8 +50,9 @@ if not hasattr(gymnasium.vector, "AutoresetMode"):
     collect_ignore_glob = ["integration/test_vector_envs*.py"]
 
 # A busy machine makes any example late once; tests that may hang have limits of their own.
-hypothesis.settings.register_profile("without deadlines", deadline=None)
-hypothesis.settings.load_profile("without deadlines")
+hypothesis.settings.register_profile("few", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("many", deadline=None, max_examples=400)  # `make test-long`
+hypothesis.settings.load_profile("few")
 
 
 def pytest_sessionstart() -> None:

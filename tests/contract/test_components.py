@@ -81,9 +81,14 @@ def moved(value: Any) -> Any:
 
 LIKE: Final = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity", "PPO, memory", *_VARIANTS), "PPO"),
+    "DQN": "PPO",
+    "SAC": "DQN",
     "DQN, normalised": "DQN",
 }
 """Runs of the same classes as another one, but for what has other paths in their states."""
+
+OWN: Final = {"DQN": ("learner", "counters"), "SAC": ("learner", "counters")}
+"""Components of other classes all the same."""
 
 
 @functools.cache
@@ -96,7 +101,8 @@ def paths_of(name: str) -> frozenset[Path]:
 def chosen_leaves(name: str, component: str, part: Any) -> list[Path]:
     """Leaves to be set: those that no run like this one has, and both ends of each component."""
     found = [*leaves(part)]
-    others = paths_of(LIKE[name]) if name in LIKE else frozenset()
+    is_like = name in LIKE and component not in OWN.get(name, ())
+    others = paths_of(LIKE[name]) if is_like else frozenset()
     ends = found[:1] + found[-1:]
     return [path for path in found if path in ends or (component, *path) not in others]
 
@@ -172,6 +178,7 @@ SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
 _SPECIAL: Final = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity"), ("exploration",)),
     **dict.fromkeys(("PG", "SAC"), ("learner", "counters")),
+    "DQN": ("learner", "counters", "replay_buffer"),
 }
 """The components in which runs differ from PPO's, or from DQN's."""
 

@@ -156,19 +156,6 @@ def test_signature_text_shows_arguments_and_other_names() -> None:
     assert signature_text("on_algorithm_init") == "on_algorithm_init(*, algorithm, metrics_logger)"
 
 
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("on_episode_ends", "on_episode_end"),
-        ("on_postprocess_traj", "on_postprocess_trajectory"),
-        ("on_trian_result", "on_train_result"),
-        ("on_checkpoint_load", "on_checkpoint_loaded"),
-    ],
-)
-def test_unknown_names_are_answered_with_the_nearest_event(name: str, nearest: str) -> None:
-    assert f"did you mean `{nearest}`?" in unknown_event_text(name)
-
-
 def test_a_name_like_no_event_is_answered_with_all_events() -> None:
     assert all(event in unknown_event_text("banana") for event in EVENTS)
 

@@ -121,7 +121,7 @@ def test_static_and_class_methods_are_understood() -> None:
     ("callback", "words"),
     [
         (lambda reslt: None, ["requires `reslt`", "did you mean `result`?", "on_train_result(*,"]),
-        (lambda banana: None, ["requires `banana`", "on_train_result(*, algorithm"]),
+        (lambda banana, **kwargs: None, ["requires `banana`", "on_train_result(*, algorithm"]),
         (lambda result, /: None, ["`result` by position only", "remove the `/`"]),
         (lambda *args: None, ["by position only", "lambda **kwargs"]),
         (print, ["lambda **kwargs"]),

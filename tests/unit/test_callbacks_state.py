@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callbacks import (
@@ -99,7 +99,6 @@ _plain = st.recursive(
 )
 
 
-@settings(max_examples=30)
 @given(_plain)
 def test_plain_data_is_copied_exactly_and_a_checkpoint_can_hold_it(value: Any) -> None:
     copied = plain_copy(value)

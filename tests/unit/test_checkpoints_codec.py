@@ -250,7 +250,6 @@ def test_every_value_returns_and_encodes_to_the_same_bytes_again(value: Any) -> 
     assert b"".join(encode_split(value).parts) == data
 
 
-@settings(max_examples=50)
 @given(st.lists(KEYS, max_size=8, unique_by=encode), st.randoms())
 def test_equal_sets_give_equal_bytes_whatever_their_history(
     members: list[Any], random: Any

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.arguments import integer, number
@@ -297,7 +297,6 @@ def test_callbacks_are_judged_all_at_once() -> None:
         assert part in text
 
 
-@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(st.integers(1, 10**9), st.floats(0, 1)), min_size=1, unique_by=lambda p: p[0]

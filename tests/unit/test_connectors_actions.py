@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.connectors import ActionDecoder, before_decoding
@@ -151,7 +151,6 @@ ACTION_SPACES = st.recursive(
 )
 
 
-@settings(max_examples=60)
 @given(space=ACTION_SPACES, seed=st.integers(0, 2**31), normalizes=st.booleans())
 def test_every_drawn_action_belongs_to_the_space_after_decoding(
     space: spaces.Space[Any], seed: int, normalizes: bool

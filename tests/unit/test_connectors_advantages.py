@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.connectors import (
@@ -94,7 +94,6 @@ def test_chunks_do_not_leak_into_each_other() -> None:
     assert one_chunk.advantages.tolist() != expected
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**31), st.floats(0.0, 1.0))
 def test_lambda_one_is_return_minus_value_and_lambda_zero_the_temporal_difference(
     seed: int, gamma: float

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.connectors import (
@@ -38,7 +38,6 @@ def merged(parts: list[Array]) -> RunningMoments:
     numbers=st.lists(st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2), min_size=1, max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=5),
 )
-@settings(max_examples=80)
 def test_merging_any_parts_gives_the_moments_of_the_whole(
     numbers: list[tuple[float, float]], cuts: list[int]
 ) -> None:
@@ -207,7 +206,6 @@ def test_returns_and_observations_are_those_of_clipped_rewards_and_raw_observati
 
 
 @given(cuts=st.sets(st.integers(1, 9)), lookback=st.integers(0, 3))
-@settings(max_examples=40)
 def test_however_an_episode_is_cut_every_step_counts_once(cuts: set[int], lookback: int) -> None:
     rewards = [float(number**2 % 7) for number in range(10)]
     whole, cut = statistics(gamma=0.9), statistics(gamma=0.9)

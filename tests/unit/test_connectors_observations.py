@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.connectors import ObservationEncoder, ObservationNormalizer
@@ -140,7 +140,6 @@ OBSERVATION_SPACES = st.recursive(
 )
 
 
-@settings(max_examples=60)
 @given(space=OBSERVATION_SPACES, seed=st.integers(0, 2**31), masked=st.booleans())
 def test_nested_observations_are_encoded_number_by_number(
     space: gym.Space[Any], seed: int, masked: bool

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.algorithms.dqn import dqn
@@ -140,7 +140,6 @@ def test_the_projection_onto_atoms_by_hand(
 _FINITE = st.floats(-50.0, 50.0)
 
 
-@settings(max_examples=60)
 @given(
     reward=_FINITE,
     discount=st.floats(0.0, 1.0),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.connectors import SampleBatch
@@ -162,7 +162,6 @@ def test_only_what_changed_becomes_an_output() -> None:
 finite = st.floats(-1e6, 1e6)
 
 
-@settings(max_examples=40)
 @given(
     before=st.lists(finite, max_size=4),
     paid=st.lists(finite, min_size=1, max_size=6),

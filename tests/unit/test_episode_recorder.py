@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callbacks import (
@@ -119,7 +119,6 @@ def test_nested_observations_become_arrays_named_by_their_path(tmp_path: Path) -
     assert "observations" not in arrays
 
 
-@settings(max_examples=25)
 @given(
     cuts=st.sets(st.integers(1, 5)), is_nested=st.booleans(), to_numpy=st.booleans(),
 )  # fmt: skip

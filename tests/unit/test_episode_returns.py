@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.episodes import SingleAgentEpisode
@@ -47,7 +47,6 @@ def chunks_of(
     return chunks
 
 
-@settings(max_examples=50)
 @given(pairs=rewards_of_chunks, as_numpy=st.booleans(), lookback=st.integers(0, 2))
 def test_returns_do_not_depend_on_cuts_and_joins(
     pairs: list[list[tuple[float, float]]], as_numpy: bool, lookback: int

@@ -91,7 +91,6 @@ def as_bytes(episode: SingleAgentEpisode) -> bytes:
     return codec.encode(episode.get_state())
 
 
-@settings(max_examples=80)
 @given(kind=KINDS, rewards=REWARDS, done=st.booleans(), data=st.data())
 def test_cutting_and_joining_gives_the_same_bytes(
     kind: str, rewards: list[float], done: bool, data: st.DataObject
@@ -123,7 +122,6 @@ def test_cutting_and_joining_gives_the_same_bytes(
     assert as_bytes(joined) == as_bytes(whole)
 
 
-@settings(max_examples=60)
 @given(
     kind=KINDS,
     steps=st.integers(0, 5),
@@ -263,7 +261,6 @@ def test_what_is_set_is_what_is_got_and_nothing_else_changes(
     assert episode.chunk_return() == math.fsum(model[lookback:])
 
 
-@settings(max_examples=60)
 @given(
     kind=KINDS,
     rewards=REWARDS,
@@ -297,7 +294,6 @@ def test_a_slice_holds_what_lists_hold(
     assert (part.is_numpy, part.t_started, part.t) == (numpy, first, last)
 
 
-@settings(max_examples=60)
 @given(kind=KINDS, rewards=REWARDS, terminated=st.booleans(), numpy=st.booleans())
 def test_growing_and_constructing_give_the_same_bytes(
     kind: str, rewards: list[float], terminated: bool, numpy: bool
@@ -326,7 +322,6 @@ def test_growing_and_constructing_give_the_same_bytes(
     assert as_bytes(grown) == as_bytes(constructed)
 
 
-@settings(max_examples=60)
 @given(rewards=REWARDS, cut_after=st.lists(st.booleans(), min_size=8, max_size=8))
 def test_counts_and_returns_are_those_of_a_list(
     rewards: list[float], cut_after: list[bool]

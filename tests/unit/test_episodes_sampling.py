@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -169,7 +169,6 @@ def mixed_episodes(shapes: list[tuple[int, bool, int]]) -> list[SingleAgentEpiso
     return episodes
 
 
-@settings(max_examples=60)
 @given(
     shapes=st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(1, 3)), max_size=5)
     | st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.just(2)), max_size=5)

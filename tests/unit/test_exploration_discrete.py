@@ -12,8 +12,6 @@ from trainer.exploration.strategies import EpsilonGreedy
 _ROWS = 20_000
 _FOUR = spaces.Discrete(4)
 _VALUES = [0.5, 0.0, 2.0, -1.0]
-# 99.9 % quantiles of chi-square: the seeds are fixed, so a right strategy never fails.
-_LIMIT_3, _LIMIT_2, _LIMIT_5 = 16.27, 13.82, 20.52
 
 
 @pytest.mark.parametrize(

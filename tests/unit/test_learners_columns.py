@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
@@ -430,7 +430,6 @@ def test_last_minibatch_goes_on_at_the_beginning(
     assert rows_of(num_rows, size, epochs) == expected
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(1, 5), st.integers(0, 99))
 def test_every_pass_holds_every_row_once(num_rows: int, size: int, epochs: int, seed: int) -> None:
     taken = rows_of(num_rows, size, epochs, learner_rng(seed, 0))

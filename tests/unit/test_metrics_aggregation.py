@@ -9,7 +9,7 @@ import statistics
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -61,7 +61,6 @@ def from_runners(iterations: list[list[list[Any]]]) -> tuple[list[Any], MetricsL
     return results, driver
 
 
-@settings(max_examples=80)
 @given(iterations=ITERATIONS)
 def test_results_are_what_the_raw_values_say(iterations: list[list[list[Any]]]) -> None:
     """Against plain formulas, without any logger."""
@@ -118,7 +117,6 @@ def test_a_mean_of_means_and_a_running_sum_would_be_wrong() -> None:
     assert by_runner != 3.0
 
 
-@settings(max_examples=60)
 @given(parts=st.lists(VALUES, min_size=3, max_size=3), order=st.permutations([0, 1, 2]))
 def test_moments_do_not_depend_on_the_order_of_runners(
     parts: list[list[Any]], order: list[int]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import check_shape, codec
@@ -177,7 +177,6 @@ def test_empty_hist_data_is_a_list() -> None:
 RETURNS = st.lists(st.lists(st.floats(-1e16, 1e16), max_size=4), max_size=5)
 
 
-@settings(max_examples=50)
 @given(iterations=RETURNS, smoothing=st.integers(1, 6), restore_at=st.integers(0, 5))
 def test_a_restored_run_goes_on_with_the_same_numbers(
     iterations: list[list[float]], smoothing: int, restore_at: int

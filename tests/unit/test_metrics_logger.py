@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -336,7 +336,6 @@ def test_percentiles() -> None:
     assert list(logger.peek("y")) == [0, 50, 75, 90, 95, 99, 100]
 
 
-@settings(max_examples=50)
 @given(
     values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9),
     percentile=st.floats(0, 100),

@@ -9,7 +9,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.metrics import ResultDict, comparable
@@ -212,7 +212,6 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=80)
 @given(tree=st.dictionaries(NAMES, TREES, max_size=4))
 def test_every_path_that_flat_lists_is_answered(tree: dict[Any, Any]) -> None:
     """Also with ids that are numbers, percentiles, and slashes in keys."""

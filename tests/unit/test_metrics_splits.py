@@ -8,7 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -54,7 +54,6 @@ def stopped_clock() -> float:
     return 0.0
 
 
-@settings(max_examples=60)
 @given(run=RUNS, goes_between=st.booleans(), restarts=st.booleans())
 def test_every_split_gives_the_same_bytes(
     run: list[Any], goes_between: bool, restarts: bool
@@ -86,7 +85,6 @@ def test_every_split_gives_the_same_bytes(
 PARTS = st.lists(st.lists(VALUES, max_size=5), min_size=3, max_size=3)
 
 
-@settings(max_examples=60)
 @example(parts=[[], [0.0], [-5e-324]], order=[0, 1, 2], window=2, reduce="mean")
 @given(
     parts=PARTS,

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec
+from trainer.modules import ActorCriticModule, RLModule, RLModuleSpec
 from trainer.nn import ActionDistribution, DiagGaussian, matmul_rows
 from trainer.types import Array
 
@@ -49,8 +49,6 @@ class LinearModule(RLModule):
 
 CASES: dict[str, tuple[type[RLModule], dict[str, Any]]] = {
     "actor-critic": (ActorCriticModule, {"fcnet_hiddens": [4]}),
-    "Q": (QModule, {"fcnet_hiddens": [4]}),
-    "Q with atoms": (QModule, {"fcnet_hiddens": [4], "num_atoms": 3}),
     "user's": (LinearModule, {}),
 }
 
@@ -76,10 +74,6 @@ def test_probabilities_entropies_and_gradients_are_those_of_the_possible_actions
     gradient = terms.backward(d_logp=np.ones(2), d_entropy=5.0, d_kl=2.0)
     assert np.isfinite(gradient).all()
     assert (gradient[~MASK] == 0.0).all()
-    module.backward(d_action_dist_inputs=np.ones((2, 4)), d_vf_preds=np.zeros(2))
-    kept = module.gradients.flat.copy()
-    module.backward(d_action_dist_inputs=MASK.astype(float), d_vf_preds=np.zeros(2))
-    assert module.gradients.flat.tobytes() == kept.tobytes()
 
 
 def test_a_mask_that_allows_nothing_leaves_all_actions_free_in_learning() -> None:

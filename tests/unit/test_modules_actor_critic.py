@@ -17,7 +17,6 @@ from trainer.types import Array
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
 ACTIONS: dict[str, gym.Space[Any]] = {
     "discrete": spaces.Discrete(4),
-    "multi": spaces.MultiDiscrete([2, 3]),
     "box": spaces.Box(-1.0, 1.0, (2,)),
 }
 CONFIGS: dict[str, dict[str, Any]] = {

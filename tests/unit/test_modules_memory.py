@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.memory_modules import RunningMean
@@ -22,7 +22,6 @@ from trainer.modules.memory import Sequences, max_seq_len_of, state_form
 from trainer.testing.envs import CountdownEnv, StatelessCartPole
 
 OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
-MASKED = spaces.Dict({"a": OBS, "action_mask": spaces.Box(0, 1, (3,), np.int8)})
 SMALL = {"fcnet_hiddens": [5], "lstm_cell_size": 4}
 
 
@@ -92,7 +91,6 @@ def test_actors_keep_the_critics_memory_and_drop_its_head() -> None:
 # ---- sequences
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
 def test_padding_and_taking_out_are_inverse(lengths: list[int]) -> None:
     sequences = Sequences(np.array(lengths))
@@ -119,7 +117,6 @@ def columns_of(lengths: list[int], *, seed: int = 0) -> Columns:
     )
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 5), st.integers(1, 20))
 def test_a_pass_holds_every_row_once_in_whole_sequences(
     lengths: list[int], longest: int, size: int

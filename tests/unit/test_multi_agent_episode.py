@@ -36,8 +36,6 @@ from trainer import (
 )
 from trainer.testing import AgentScript, ScriptedStep
 
-Getter = Callable[..., Any]
-
 
 def as_bytes(episode: MultiAgentEpisode) -> bytes:
     return encode(episode.get_state())

@@ -59,6 +59,7 @@ def test_g1_an_agent_starts_late() -> None:
 def test_g2_an_agent_ends_early() -> None:
     episode = played(G2, 1)
     assert episode.get_agents_to_act() == {"A"}
+    assert episode.get_agents_that_stepped() == {"A", "B"}
     assert episode.ended_agents == {"B": 1}
     assert not episode.is_done
     episode = played(G2)
@@ -87,6 +88,7 @@ def test_g3_an_agent_that_has_ended_does_not_come_back() -> None:
 
 def test_g4_an_agent_is_rewarded_while_it_waits() -> None:
     episode = played(G4, 2)
+    assert episode.get_agents_that_stepped() == {"A"}
     assert episode.hanging["B"] == (0, 5, 0.75, {"logp": 0.0})
     assert episode.get_actions(0) == {"A": 5, "B": 5}
     assert episode.get_rewards(0) == {"A": 1.0, "B": 0.75}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.nn import (
@@ -51,7 +51,6 @@ def convolved_by_loops(images: Array, kernel: Array, bias: Array, spec: Convolut
     return outputs
 
 
-@settings(max_examples=60)
 @given(
     kernel=st.tuples(SIZES, SIZES),
     stride=st.tuples(SIZES, SIZES),

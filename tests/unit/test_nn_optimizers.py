@@ -130,23 +130,6 @@ def test_moments_without_gradients_end_at_zero_and_no_weight_notices(
     assert parameters.flat.tobytes() == unflushed.flat.tobytes()
 
 
-def test_restored_optimizer_goes_on_with_the_same_bits() -> None:
-    drawn = np.random.default_rng(0).standard_normal((6, 3))
-    parameters, gradients = pair([0.0, 0.0, 0.0])
-    adam = Adam(parameters, gradients)
-    other_parameters, other_gradients = pair([0.0, 0.0, 0.0])
-    other = Adam(other_parameters, other_gradients)
-    for number, gradient in enumerate(drawn):
-        if number == 3:
-            other.set_state(adam.get_state())
-            other_parameters.flat[:] = parameters.flat
-        for flat, optimizer in ((gradients.flat, adam), (other_gradients.flat, other)):
-            flat[:] = gradient
-            optimizer.step(lr=0.01)
-    assert adam.num_steps == other.num_steps == 6
-    assert parameters.flat.tobytes() == other_parameters.flat.tobytes()
-
-
 def test_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
     parameters, gradients = pair([1.0, 2.0, 3.0])
     adam = Adam(parameters, gradients)

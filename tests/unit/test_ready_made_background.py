@@ -65,7 +65,6 @@ def test_failures_that_are_heard_at_once_end_as_those_of_blocking_saves(
     assert ends[0] == ends[1]
 
 
-@settings(max_examples=40)
 @given(given_=scores, keep=st.integers(1, 3))
 def test_whenever_failures_are_heard_what_is_remembered_is_there(given_: Scores, keep: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

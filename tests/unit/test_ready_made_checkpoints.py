@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callbacks import (
@@ -233,7 +233,6 @@ def test_the_scores_are_listed_best_first(tmp_path: Path) -> None:
     }
 
 
-@settings(max_examples=25)
 @given(
     scores=st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0, math.nan]), min_size=1, max_size=7),
     keep=st.integers(1, 3),

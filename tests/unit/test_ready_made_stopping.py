@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callbacks import CallbackConfigError, EarlyStopping, RLlibCallback
@@ -105,7 +105,6 @@ def test_the_reason_of_a_plateau_names_the_best_value() -> None:
     )
 
 
-@settings(max_examples=60)
 @given(
     values=st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=20),
     patience=st.integers(1, 4),

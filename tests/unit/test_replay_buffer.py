@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replay_model import (
@@ -45,7 +45,6 @@ def rng() -> np.random.Generator:
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), ADDS, st.integers(1, 5))
-@settings(max_examples=60)
 def test_every_sample_is_what_was_played(
     buffer_class: type[ReplayBuffer], kind: str, capacity: int, adds: Any, n_step: int
 ) -> None:
@@ -65,7 +64,6 @@ def test_every_sample_is_what_was_played(
 
 
 @given(st.integers(1, 12), ADDS, st.integers(1, 5), st.integers(0, 4))
-@settings(max_examples=60)
 def test_a_range_of_steps_gives_one_of_its_lengths(
     capacity: int, adds: Any, low: int, more: int
 ) -> None:
@@ -81,7 +79,6 @@ def test_a_range_of_steps_gives_one_of_its_lengths(
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 12), ADDS, st.integers(1, 5))
-@settings(max_examples=60)
 def test_a_sequence_is_what_was_played_and_then_zeros(
     kind: str, capacity: int, adds: Any, length: int
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import ormsgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import codec
@@ -58,7 +58,6 @@ def from_msgpack(state: Any) -> Any:
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), CHANGES, CHANGES)
-@settings(max_examples=40)
 def test_a_restored_buffer_goes_on_with_the_same_bytes(
     buffer_class: type[ReplayBuffer], kind: str, capacity: int, before: Any, after: Any
 ) -> None:
@@ -81,7 +80,6 @@ def test_a_restored_buffer_goes_on_with_the_same_bytes(
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), CHANGES, CHANGES, CHANGES, st.booleans())
-@settings(max_examples=40)
 def test_a_rollback_brings_back_every_byte(
     buffer_class: type[ReplayBuffer],
     kind: str,

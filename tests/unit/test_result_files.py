@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callbacks.ready_made.result_files import CSVResults, JSONLinesResults, row_of
@@ -371,7 +371,6 @@ _ROWS = st.dictionaries(
 
 
 @given(rows=st.lists(_ROWS, min_size=1, max_size=4), kept=st.integers(0, 4))
-@settings(max_examples=40)
 def test_any_results_killed_anywhere_give_the_bytes_of_an_undisturbed_run(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], kept: int
 ) -> None:

@@ -53,7 +53,6 @@ def quiet(make: Callable[[], Any]) -> Any:
 
 SAMPLERS: Mapping[str, Callable[[], Any]] = {
     "TPE": lambda: None,
-    "TPE, each parameter by itself": lambda: optuna.samplers.TPESampler(n_startup_trials=5),
     "NSGA-II": lambda: optuna.samplers.NSGAIISampler(population_size=6),
     "NSGA-III": lambda: quiet(lambda: optuna.samplers.NSGAIIISampler(population_size=6)),
     "random": lambda: optuna.samplers.RandomSampler(),
