@@ -292,10 +292,9 @@ def test_what_cannot_be_sent_is_named_with_its_place_in_the_episode() -> None:
         episode.user_data["x"] = threading.Lock()
 
     told = r"^The answer\.episodes\[0\]\.user_data\['x'\] is a lock, which cannot be sent"
-    with (
-        config(1, train_batch_size=61).callbacks(on_episode_start=store).build_algo() as algo,
-        pytest.raises(SerializationError, match=told),
-    ):
+    made = config(1, train_batch_size=61).callbacks(on_episode_start=store)
+    made.fault_tolerance(num_consecutive_env_runner_failures_tolerance=1)
+    with made.build_algo() as algo, pytest.raises(SerializationError, match=told):
         algo.train()
 
 
