@@ -60,7 +60,6 @@ from checkpoints.file_system import (
 )
 from checkpoints.interrupts import signals_deferred
 from checkpoints.listing import (
-    MAX_MANIFEST_BYTES,
     DirectoryLock,
     FoundCheckpoint,
     Leftover,
@@ -76,7 +75,13 @@ from checkpoints.listing import (
     rescue,
     resolve_path,
 )
-from checkpoints.manifest import CODE_FILE, FORMAT_VERSION, MANIFEST_FILE, names_our_format
+from checkpoints.manifest import (
+    CODE_FILE,
+    FORMAT_VERSION,
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    names_our_format,
+)
 from checkpoints.reader import verify
 from checkpoints.trees import at_path
 

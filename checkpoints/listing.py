@@ -44,7 +44,7 @@ from checkpoints.file_system import (
     unlock_file,
 )
 from checkpoints.interrupts import signals_deferred
-from checkpoints.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from checkpoints.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
 
 # ---- directory lock
 #
@@ -225,7 +225,6 @@ def _is_alive(pid: int) -> bool:
 # it is looked again.
 
 _LOGGER: Final = logging.getLogger(__name__)
-MAX_MANIFEST_BYTES: Final = 64 * 2**20
 _MAX_LOOKS: Final = 20
 
 PathLike = str | os.PathLike[str]

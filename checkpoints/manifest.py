@@ -165,6 +165,7 @@ class ComponentMigrations:
 FORMAT: Final = "local-trainer-checkpoint"
 FORMAT_VERSION: Final = newest_version(FORMAT_MIGRATIONS)
 MANIFEST_FILE: Final = "manifest.json"
+MAX_MANIFEST_BYTES: Final = 64 * 2**20
 CODE_FILE: Final = "code.pkl"
 
 _ENTRY_FIELDS: Final = ("file", "num_bytes", "sha256")
