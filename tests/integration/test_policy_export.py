@@ -56,7 +56,7 @@ class StartsAtThree(CountdownEnv):
 class SpaceEnv(gym.Env[Any, Any]):
     """Shows any space; a mask always lets an action be possible."""
 
-    action_space = gym.spaces.Discrete(3)
+    action_space: gym.Space[Any] = gym.spaces.Discrete(3)
 
     def __init__(self, config: Any) -> None:
         self.observation_space = config["space"]
