@@ -741,8 +741,14 @@ def _finite_numbers(value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _histogram(numbers: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-    """A histogram of 30 bins: the right edge of each bin and how many numbers are in it."""
-    counts, edges = np.histogram(numbers, bins=30)
+    """A histogram of 30 bins: the right edge of each bin and how many numbers are in it.
+
+    One bin if they lie so close together that floats have no 30 edges between them.
+    """
+    try:
+        counts, edges = np.histogram(numbers, bins=30)
+    except ValueError:
+        counts, edges = np.array([numbers.size]), np.array([numbers.min(), numbers.max()])
     return _proto("summary_pb2").HistogramProto(
         min=numbers.min(),
         max=numbers.max(),

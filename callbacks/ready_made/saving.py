@@ -439,7 +439,7 @@ class BestCheckpoint(SavingCallback):
     def _remove_others(self, saved: str, begun: _Decision, *, is_verified: bool) -> None:
         dropped = [entry for entry in begun.before if entry not in begun.after]
         names = [checkpoint_name(iteration) for _, iteration in dropped]
-        self._write_scores(begun.after)
+        self._write_scores(begun.after, saved)
         self.directory.remove(names, saved=saved, is_verified=is_verified)
 
     def _forget(self, begun: _Decision) -> None:
@@ -459,10 +459,15 @@ class BestCheckpoint(SavingCallback):
     def _own_files(self) -> list[str]:
         return [SCORES_FILE]
 
-    def _write_scores(self, kept: list[_Entry]) -> None:
+    def _write_scores(self, kept: list[_Entry], saved: str) -> None:
+        # A run that went on from another run's checkpoint, as clones in tuning do, has that run's
+        # scores. What it had saved itself by then keeps the score that was written down with it.
+        own = {name: score for name, score in self._written_scores().items() if name != saved}
         entries = [
             {"name": checkpoint_name(iteration), "score": score}
-            for score, iteration in kept
+            for score, iteration in self._best_of(
+                [(own.get(checkpoint_name(each), score), each) for score, each in kept]
+            )
             if (self.directory.path / checkpoint_name(iteration)).is_dir()
         ]
         text = json.dumps(
@@ -471,3 +476,13 @@ class BestCheckpoint(SavingCallback):
         file = self.directory.path / SCORES_FILE
         with replacing(file, file.with_suffix(".tmp"), must_sync=False) as opened:
             opened.write(f"{text}\n".encode())
+
+    def _written_scores(self) -> dict[str, float]:
+        """What the list says now; empty if there is none, or none of this metric."""
+        try:
+            written = json.loads((self.directory.path / SCORES_FILE).read_bytes())
+            if written["metric"] != self._metric.path:
+                return {}
+            return {each["name"]: float(each["score"]) for each in written["checkpoints"]}
+        except (OSError, ValueError, TypeError, KeyError):  # it is written anew, whatever it was
+            return {}

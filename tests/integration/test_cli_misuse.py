@@ -380,3 +380,10 @@ def test_all_that_a_film_lacks_is_one_message(
     assert told.endswith("pygame is not installed, run `pip install pygame`\n")
     assert ("local-trainer[video]" in told) != has_recorder
     assert not (tmp_path / "film.mp4").exists()
+
+
+def test_a_command_without_an_output_does_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["runs", str(tmp_path)]) == 0

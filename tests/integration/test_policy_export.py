@@ -56,7 +56,7 @@ class StartsAtThree(CountdownEnv):
 class SpaceEnv(gym.Env[Any, Any]):
     """Shows any space; a mask always lets an action be possible."""
 
-    action_space = gym.spaces.Discrete(3)
+    action_space: gym.Space[Any] = gym.spaces.Discrete(3)
 
     def __init__(self, config: Any) -> None:
         self.observation_space = config["space"]
@@ -261,6 +261,23 @@ def test_the_loader_needs_numpy_alone_and_acts_on_single_observations(tmp_path: 
         export_policy(algo, tmp_path / "dqn.npz")
     run("export", checkpoint, "again.npz", "--policy", folder=tmp_path)
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "dqn.npz").read_bytes()
+
+
+def test_a_number_of_a_box_without_dimensions_is_an_array_as_the_live_policy_gives_it(
+    tmp_path: Path,
+) -> None:
+    class OneNumberEnv(SpaceEnv):
+        action_space = gym.spaces.Box(-2.0, 2.0, ())
+
+    space = gym.spaces.Box(-1.0, 1.0, (2,))
+    with built(PPOConfig, OneNumberEnv, {"env_config": {"space": space}}) as algo:
+        export_policy(algo, tmp_path / "policy.npz")
+        observation = np.ones(2, np.float32)
+        wanted = algo.compute_single_action(observation, explore=False)
+    action = policy_loader.load_policy(tmp_path / "policy.npz").predict(observation)
+    assert type(action) is type(wanted)
+    assert OneNumberEnv.action_space.contains(action)  # warns of what is no array
+    np.testing.assert_allclose(action, wanted, atol=1e-6)
 
 
 def test_what_does_not_fit_a_policy_file_is_told(tmp_path: Path) -> None:

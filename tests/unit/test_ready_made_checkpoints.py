@@ -279,6 +279,20 @@ def test_scores_survive_a_restore(tmp_path: Path) -> None:
     assert names(tmp_path) == ["000001", "000004"]
 
 
+def test_a_checkpoint_of_its_own_is_not_listed_with_a_donors_score(tmp_path: Path) -> None:
+    donor = SteeredAlgorithm(BestCheckpoint(tmp_path / "donor", keep=3))
+    donor.tell_returns([7.0, 8.0, 9.0])
+    SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2)).tell_returns([1.0, 3.0, 2.0])
+    clone = SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=3))
+    clone.callbacks.set_state(saved_state_of_chain(tmp_path / "donor" / "000003"))
+    tell_loaded(clone)
+    clone.training_iteration = 3
+    clone.tell_returns([8.5])
+    listed = json.loads((tmp_path / "own" / "best.json").read_text())["checkpoints"]
+    scores = {each["name"]: each["score"] for each in listed}
+    assert list(scores.items()) == [("000004", 8.5), ("000002", 3.0), ("000003", 2.0)]
+
+
 def saved_state_of_chain(path: Path) -> Any:
     return read_checkpoint(path).components["callbacks"]
 

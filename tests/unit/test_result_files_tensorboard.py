@@ -97,6 +97,20 @@ def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    "numbers", [[0.1 + 0.2, 0.3], [3e16, 3e16, 3e16]], ids=["neighbours", "equal and large"]
+)
+def test_numbers_too_close_for_thirty_bins_lose_no_row(
+    tmp_path: Path, numbers: list[float]
+) -> None:
+    TensorBoardResults(tmp_path).append(row(1, returns=numbers, loss=2.0))
+    values = {value.tag: value for value in events(tmp_path)[-1].summary.value}
+    assert values["loss"].simple_value == 2.0
+    assert sum(values["returns"].histo.bucket) == len(numbers)
+    assert values["returns"].histo.bucket_limit[-1] >= max(numbers)
+
+
+@pytest.mark.usefixtures("library")
 def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
     results = TensorBoardResults(tmp_path)
     numbers = [1.0, 2.0, 2.0, 31.0, math.nan]

@@ -37,6 +37,25 @@ def ends_at(stop: Any, scores: Sequence[Any], *, trial_id: str = "00000") -> int
     return None
 
 
+def test_a_criterion_that_raises_is_named() -> None:
+    def too_long(trial_id: str, result: Any) -> bool:
+        return bool(result["length"] > 3)
+
+    class OfAll(Stopper):
+        def __call__(self, trial_id: str, result: Any) -> bool:
+            return False
+
+        def stop_all(self) -> bool:
+            raise ZeroDivisionError("no trials")
+
+    with pytest.raises(TuneError, match=r"stop criterion too_long\(\) raised KeyError: 'length', "
+                       r"asked about trial 00000, whose row has .*score") as caught:  # fmt: skip
+        ends_at(too_long, [1.0])
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(TuneError, match=r"criterion OfAll raised ZeroDivisionError: no trials"):
+        ends_at([{"score": 9.0}, OfAll()], [1.0])
+
+
 def test_bounds_have_two_directions_and_any_of_them_stops() -> None:
     assert ends_at({"score": 3}, [1, 2, 3, 4]) == 3
     assert ends_at({"nested/loss": ("<=", -2)}, [1, 2, 3]) == 2

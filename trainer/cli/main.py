@@ -234,6 +234,8 @@ def _hang_up(number: int, frame: FrameType | None) -> None:
 
 def _let_go_of_closed_pipe() -> None:
     """Keeps the interpreter from complaining at its end that its output has no reader any more."""
+    if sys.stdout is None:  # the program was started without one, as by `>&-`
+        return
     try:
         sys.stdout.flush()
     except (OSError, ValueError):  # OSError: also a terminal that was closed

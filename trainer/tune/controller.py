@@ -198,8 +198,8 @@ class Controller:
         Those of a process that was told to end are dropped by their `start_number`.
 
         Raises:
-            TuneError: the event shows that the experiment cannot go on as it is written; or code of
-                the user (stopper, searcher, scheduler) raised, which comes out as it is.
+            TuneError: the event shows that the experiment cannot go on as it is written; or a stop
+                criterion raised. What a searcher or scheduler raises comes out as it is.
         """
         if isinstance(event, CommittedEntry):
             self._commit(event)

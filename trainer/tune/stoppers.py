@@ -6,11 +6,12 @@ appear. What a stopper remembers is rebuilt by showing it the same rows again (`
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import operator
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -407,19 +408,50 @@ class StopCriteria:
         A past row was decided on by other criteria; these have to know it all the same.
 
         Raises:
-            TuneError: a key of a dict is in none of the first rows.
+            TuneError: a key of a dict is in none of the first rows; or a criterion raised.
         """
         problem = None if is_past else self._appearing.look(row)
         if problem is not None:
             raise TuneError(
                 f"A stop criterion would never be met. {problem} Correct the keys of `stop`."
             )
-        reasons = [each.reason() for each in self._stoppers if each(trial_id, row)]
+        reasons = []
+        for each in self._stoppers:
+            with _naming(each, f"asked about trial {trial_id}, whose row has {_keys_of(row)}"):
+                reasons += [each.reason()] if each(trial_id, row) else []
         return reasons[0] if reasons else None
 
     def stops_all(self) -> str | None:
-        """Why all trials end now; None: they go on."""
-        return next((each.reason() for each in self._stoppers if each.stop_all()), None)
+        """Why all trials end now; None: they go on.
+
+        Raises:
+            TuneError: a criterion raised.
+        """
+        for each in self._stoppers:
+            with _naming(each, "asked whether all trials end (`stop_all`)"):
+                if each.stop_all():
+                    return each.reason()
+        return None
+
+
+@contextlib.contextmanager
+def _naming(stopper: Stopper, occasion: str) -> Iterator[None]:
+    """Says of what code of the user raises that it is a stop criterion's."""
+    try:
+        yield
+    except TuneError:
+        raise
+    except Exception as error:
+        function = stopper.reason() if isinstance(stopper, FunctionStopper) else ""
+        raise TuneError(
+            f"The stop criterion {function or type(stopper).__name__} raised "
+            f"{type(error).__name__}: {error}, {occasion}. Correct it; Tuner.restore() goes on "
+            "with what was decided by then."
+        ) from error
+
+
+def _keys_of(row: Row) -> str:
+    return ", ".join(map(str, row))
 
 
 def _all_keys(stoppers: Iterable[Stopper]) -> tuple[str, ...] | None:
