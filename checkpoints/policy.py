@@ -146,9 +146,7 @@ class Policy:
         before = self.initial_state() if state is None else state
         given |= {f"{STATE_IN}{name}": value for name, value in before.items()}
         outputs = self.run({name: np.asarray(value)[None] for name, value in given.items()})
-        action = outputs["action"][
-            0, ...
-        ]  # an array also of a Box of shape (): as its envs take it
+        action = outputs["action"][0, ...]  # an array also of a Box of shape (), as its envs take
         action = action.item() if action.ndim == 0 and action.dtype.kind in "iu" else action
         if not self.is_stateful:
             return action
