@@ -13,8 +13,8 @@ RAY_TESTS ?= ray and not slow
 
 # `make test-matrix MATRIX="3.10 3.13"` tests with these, where they are installed.
 MATRIX ?= 3.10 3.11 3.12 3.13 3.14
-# Two for each core, as tests wait for processes that they start.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))')
+# Three for two cores: tests wait for processes that they start, but each worker imports everything once.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (3 * (os.cpu_count() or 1) + 1) // 2))')
 FAST := -m "not slow and not ray" --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: train test pyright test-long test-ray test-matrix wheel docs bench clean
