@@ -743,18 +743,24 @@ def _finite_numbers(value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _histogram(numbers: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
     """A histogram of 30 bins: the right edge of each bin and how many numbers are in it.
 
-    One bin if they lie so close together that floats have no 30 edges between them.
+    Equal numbers lie in the middle of a width of 1. One bin if floats have no 30 edges between the
+    lowest and the highest number, or if their distance is beyond floats; NumPy's own edges for such
+    numbers are errors, which differ from version to version.
     """
-    try:
-        counts, edges = np.histogram(numbers, bins=30)
-    except ValueError:
-        counts, edges = np.array([numbers.size]), np.array([numbers.min(), numbers.max()])
+    low, high = numbers.min(), numbers.max()
+    half = 0.5 if low == high else 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        edges = np.linspace(low - half, high + half, 31)
+        if not (np.diff(edges) > 0).all():
+            edges = np.array([low, high])
+        total, sum_squares = numbers.sum(), np.square(numbers).sum()
+    counts, _ = np.histogram(numbers, bins=edges)
     return _proto("summary_pb2").HistogramProto(
-        min=numbers.min(),
-        max=numbers.max(),
+        min=low,
+        max=high,
         num=numbers.size,
-        sum=numbers.sum(),
-        sum_squares=np.square(numbers).sum(),
+        sum=total,
+        sum_squares=sum_squares,
         bucket_limit=edges[1:].tolist(),
         bucket=counts.tolist(),
     )

@@ -98,9 +98,11 @@ def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
-    "numbers", [[0.1 + 0.2, 0.3], [3e16, 3e16, 3e16]], ids=["neighbours", "equal and large"]
+    "numbers",
+    [[0.1 + 0.2, 0.3], [3e16, 3e16, 3e16], [1e308, -1e308, 1e308, 1e308]],
+    ids=["neighbours", "equal and large", "far apart"],
 )
-def test_numbers_too_close_for_thirty_bins_lose_no_row(
+def test_numbers_without_thirty_bins_between_them_lose_no_row(
     tmp_path: Path, numbers: list[float]
 ) -> None:
     TensorBoardResults(tmp_path).append(row(1, returns=numbers, loss=2.0))
