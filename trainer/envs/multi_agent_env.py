@@ -1,4 +1,4 @@
-"""Envs in which several agents act: the class to derive from, and what an env says of its agents.
+"""Envs in which several agents act: the class to derive from, what it says of them, and groups.
 
 What such an env answers is checked in `multi_agent_checks.py`.
 """
