@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import gymnasium
 
 from checkpoints.data_classes import dataclass
-from checkpoints.trees import same
+from checkpoints.trees import copied_if_possible, same
 from trainer.errors import TaskError
 
 # ---- tasks
@@ -184,8 +184,9 @@ class TaskFunction:
         for index, (wrapped, context) in enumerate(pairs):
             where = f"sub-env {index} of env runner {env_runner.worker_index}"
             env: Any = task_layer(wrapped)
+            # Copied: the function may change the env's own dict and return it.
+            before = copied_if_possible(_called(where, "get_task", env.get_task))
             task = _called(where, "env_task_fn", self.function, self.results, env, context)
-            before = _called(where, "get_task", env.get_task)
             if task is None and before is not None:
                 raise TaskError(
                     f"env_task_fn returned None for {where}, whose task is {before!r:.80}; is a "
