@@ -561,6 +561,8 @@ class ActorMethod:
 class ActorHandle:
     """A way to an actor; can be sent to any process on this machine that the same user runs."""
 
+    _address: ActorAddress
+
     def __init__(self, address: ActorAddress) -> None:
         """Keeps the address; the first call connects."""
         self.__dict__["_address"] = address
