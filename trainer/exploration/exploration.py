@@ -532,7 +532,9 @@ class Exploration(ABC):
             raise ConfigError(
                 f"{type(self).__name__}() got no `distribution`: a strategy is made by its "
                 "algorithm, which knows the network. Name it in the config: "
-                f'config.exploration(exploration_config={{"type": "{type(self).__name__}"}}).'
+                f'config.exploration(exploration_config={{"type": "{type(self).__name__}"}}). '
+                "If it is there, its `__init__` takes `**context` and hands it on, "
+                "`super().__init__(action_space, **context)`."
             )
         self.action_space = action_space
         self.distribution = distribution
