@@ -58,6 +58,8 @@ class TaskLadder(RLlibCallback):
         if isinstance(tasks, str) or not isinstance(tasks, Sequence) or len(tasks) < 2:
             problems.append(f"`tasks={tasks!r:.80}` must be a list of at least two tasks")
             raise_if_any("TaskLadder", problems)
+        if any(task is None for task in tasks):
+            problems.append(f"`tasks={tasks!r:.80}`: None is no task, and no results count for it")
         names = [task_name(task) for task in tasks]
         if len(set(names)) < len(names):
             problems.append(f"`tasks`: results cannot tell two of them apart: {names!r:.200}")

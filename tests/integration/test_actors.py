@@ -65,6 +65,12 @@ class Counter:
     def unpicklable(self) -> Any:
         return (value for value in range(3))
 
+    async def asynchronous(self) -> int:
+        return 1
+
+    async def asynchronous_values(self) -> Any:
+        yield 1
+
     def wait_for(self, path: str) -> str:
         while not Path(path).exists():
             time.sleep(0.002)
@@ -136,6 +142,14 @@ def test_what_cannot_travel_is_named_and_the_actor_goes_on() -> None:
         counter.echo.remote(threading.Lock())
     with pytest.raises(Exception, match=r"result of Counter.unpicklable\(\)"):
         actors.get(counter.unpicklable.remote())
+    for method, kind in {
+        "unpicklable": "generator",
+        "asynchronous": "coroutine",
+        "asynchronous_values": "async_generator",
+    }.items():
+        text = rf"the result of Counter.{method}\(\) is a {kind}, whose body has not run"
+        with pytest.raises(actors.ActorUsageError, match=text):
+            actors.get(getattr(counter, method).remote())
     with pytest.raises(SerializationError, match="No actor was made"):
         Counter.remote(value for value in range(3))
     assert actors.get(counter.get.remote()) == 0
@@ -165,6 +179,8 @@ def test_mistakes_with_methods_say_what_to_write() -> None:
         counter.incr.remote(1)
     with pytest.raises(TypeError, match="argument"):
         actors.get(counter.inc.remote(1, 2, 3))
+    with pytest.raises(AttributeError, match=r"`count = 5` would be set on this handle alone"):
+        counter.count = 5
 
 
 def test_names_are_given_once() -> None:

@@ -141,6 +141,39 @@ def episodes_of(results: list[Any]) -> bytes:
     )
 
 
+class TaskAsDict(TaskCountdownEnv):
+    """Its task is a dict; what it plays follows from `set_task` alone."""
+
+    def __init__(self, env_config: Any = None) -> None:
+        super().__init__(env_config)
+        self.settings = {"level": 0}
+
+    def get_task(self) -> Any:
+        return self.settings
+
+    def set_task(self, task: Any) -> None:
+        self.settings = task
+        super().set_task(task["level"])
+
+
+def test_a_task_that_is_changed_in_place_is_set_like_a_new_one() -> None:
+    def next_level(results: Any, env: Any, context: Any) -> Any:
+        task = env.get_task()
+        task["level"] += 1
+        return task
+
+    made = small_ppo(0, env=TaskAsDict, num_slots=2, env_task_fn=next_level)
+    with made.build_algo() as algo:
+        algo.train()
+        algo.train()
+        group = algo.env_runner_group
+        assert group.foreach_env(lambda env: env.task) == [[2, 2]]
+        mine = group.get_tasks()
+        assert mine == [{"level": 2}, {"level": 2}]
+        mine[0]["level"] = 9
+        assert group.get_tasks() == [{"level": 2}, {"level": 2}], "what was given out is a copy"
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
     outcomes = []

@@ -219,8 +219,16 @@ def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step() 
         ),
         (lambda best: (best - 2, None), r"expected integers from 0 to 1"),
         (lambda best: (best * 0.5, None), r"expected integers from 0 to 1"),
+        (lambda best: (None, None), r"Wrong\.\w+\(\): the actions are None; expected finite num"),
+        (lambda best: (best[0], None), r"the actions are .* of the shape \(4,\)"),
+        (lambda best: ([best, best], None), r"the actions are .* of the shape \(4,\)"),
+        (lambda best: (best, best * np.nan), r"the log-likelihoods are array\(\[nan"),
+        (lambda best: (best, 0.5), r"the log-likelihoods are 0.5; .* of the shape \(4,\)"),
     ],
-    ids=["nothing", "no pair", "too large", "negative", "no integers"],
+    ids=[
+        *("nothing", "no pair", "too large", "negative", "no integers", "None", "one number"),
+        *("too many", "NaN", "one for all"),
+    ],
 )
 def test_a_strategy_that_gives_no_actions_of_the_space_is_named(given: Any, message: str) -> None:
     class Wrong(Exploration):

@@ -31,7 +31,8 @@ class OldCallbacks(RLlibCallback):
             assert policies[policy_id] is worker.policy_map[policy_id]
             assert worker.policy_mapping_fn(agent_id, episode, worker=worker) == policy_id
             assert episode.policy_for(agent_id) == policy_id
-        assert len(base_env.envs) == 1
+        assert base_env.get_sub_environments() == base_env.envs
+        assert base_env.get_sub_environments(as_dict=True) == {0: base_env.envs[0]}
         self.seen.append(
             {
                 "agents": agents,

@@ -128,9 +128,15 @@ def one_reward_more(samples: Any, **_: Any) -> None:
     column.data = np.append(column.data, 1.0)
 
 
+def no_number(samples: Any, **_: Any) -> None:
+    chunk = samples[0].agent_episodes["a"]
+    chunk.set_rewards(new_data=[np.nan] * len(chunk))
+
+
 @pytest.mark.parametrize(
     ("callback", "problem"),
     [
+        ({"on_sample_end": no_number}, "column 'rewards' of '.*/a' holds NaN"),
         ({"on_sample_end": lambda samples, **_: samples.append("x")}, "samples.*is str now"),
         (
             {"on_sample_end": one_reward_more},

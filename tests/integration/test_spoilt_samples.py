@@ -44,6 +44,13 @@ def _drop_output(samples: Any) -> None:
     output.data = output.data[:-1]
 
 
+def _spoil(column: str, number: float) -> Spoil:
+    def spoil(samples: Any) -> None:
+        getattr(samples[0], column).data[2] = number
+
+    return spoil
+
+
 def _remove_output(samples: Any) -> None:
     del samples[0].extra_model_outputs["action_logp"]
 
@@ -56,6 +63,8 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "infos": (_drop("infos"), r"'infos' .* has 5 entries now, but 'actions' has 5; expected 6"),
     "actions": (_drop("actions"), r"'observations' .* 6 entries .* 'actions' has 4; expected 5"),
     "rewards": (_drop("rewards"), r"'rewards' .* has 4 entries now, but 'actions' has 5"),
+    "reward NaN": (_spoil("rewards", math.nan), "'rewards' of 'training-0-0' holds NaN or inf"),
+    "observation": (_spoil("observations", math.inf), "'observations' of .* holds NaN or inf"),
     "output": (_drop_output, r"extra_model_outputs\['action_logp'\]\" .* 4 entries .* has 5"),
     "removed": (_remove_output, r"column 'action_logp' of 'training-0-0' was removed"),
 }

@@ -335,6 +335,14 @@ def test_tasks_reach_the_vector_env_and_last(tmp_path: Path) -> None:
         assert algo.train()["env_runners"]["episode_len_mean"] == expected
 
 
+def test_a_task_function_is_asked_once_for_all_sub_envs_of_a_vector_env() -> None:
+    made = ppo(Walks, num_envs=3)
+    made.environment(env_task_fn=lambda results, env, context: env.get_task() + 1)
+    with made.build_algo() as algo:
+        algo.train()
+        assert algo.env_runner_group.get_tasks() == [5, 5, 5]
+
+
 def test_a_state_of_other_sub_envs_is_not_taken(tmp_path: Path) -> None:
     with ppo(num_env_runners=0, num_envs=4).build_algo() as algo:
         algo.train()

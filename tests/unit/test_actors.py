@@ -146,6 +146,15 @@ def test_wait_says_how_many_can_be_waited_for(num_returns: int) -> None:
         actors.wait([actors.put(1), actors.put(2)], num_returns=num_returns)
 
 
+@pytest.mark.parametrize("timeout", ["1", float("nan"), True])
+def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
+    with pytest.raises(actors.ActorUsageError, match="give a number of seconds"):
+        actors.get(actors.put(1), timeout=timeout)
+    with pytest.raises(actors.ActorUsageError, match="give a number of seconds"):
+        actors.wait([actors.put(1)], timeout=timeout)
+    assert actors.get(actors.put(1), timeout=float("inf")) == 1
+
+
 def test_wait_gives_no_more_than_it_was_asked_for_in_order() -> None:
     futures = [actors.put(number) for number in range(3)]
     assert actors.wait(futures, num_returns=2) == (futures[:2], futures[2:])

@@ -10,7 +10,13 @@ import pytest
 from gymnasium import spaces
 
 from trainer import EnvContractError
-from trainer.envs.env_checks import check_reset, check_reset_signature, check_spaces, check_step
+from trainer.envs.env_checks import (
+    check_reset,
+    check_reset_signature,
+    check_spaces,
+    check_step,
+    is_finite,
+)
 from trainer.testing.envs import (
     ContinuousEnv,
     CorridorEnv,
@@ -35,6 +41,14 @@ def test_our_own_debug_envs_keep_the_contract(make: type[gymnasium.Env[Any, Any]
     for _ in range(3):
         action = env.action_space.sample()
         check_step(env.step(action), env.observation_space, name="own")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_whose_squares_overflow_are_finite_without_a_warning(dtype: Any) -> None:
+    large = np.full(3, np.finfo(dtype).max, dtype)
+    assert is_finite(large)
+    assert not is_finite(np.append(large, dtype(np.nan)))
+    assert not is_finite(np.append(large, dtype(np.inf)))
 
 
 class WithoutSpaces(gymnasium.Env[Any, Any]):

@@ -233,6 +233,17 @@ def test_schedules_may_be_written_in_several_ways(setting: Any) -> None:
         ({"type": "LinearSchedule", "schedule_timestep": 1}, "Did you mean 'schedule_timesteps'"),
         ({"type": "LinearSchedule"}, "missing"),
         ({"type": "LinearSchedule", "schedule_timesteps": 0, "final_p": 0}, "a number > 0"),
+        (float("nan"), "`ConstantSchedule.constant=nan`: expected a number ≥ 0"),
+        (-0.1, "`ConstantSchedule.constant=-0.1`: expected a number ≥ 0"),
+        ({"type": "LinearSchedule", "schedule_timesteps": 9, "final_p": "0"}, "`LinearSchedule.f"),
+        (
+            {"type": "ExponentialSchedule", "schedule_timesteps": 9, "decay_rate": -1},
+            "decay_rate=-1",
+        ),
+        (
+            {"type": "PolynomialSchedule", "schedule_timesteps": 9, "final_p": 0, "power": -1},
+            "power=-1`: expected a number ≥ 0",
+        ),
         ([(0, 1.0), (0, 0.5)], "do not ascend"),
         ([0, 1], "pairs"),
         ("soon", "is no schedule"),

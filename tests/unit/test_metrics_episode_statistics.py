@@ -168,6 +168,14 @@ def test_other_values_are_refused_by_name(name: str, value: Any, wanted: str) ->
         EpisodeRecord.from_episode(episode)
 
 
+@pytest.mark.parametrize("name", ["episode_reward", "episode_lengths", "rewritten_return"])
+def test_hist_data_does_not_mix_with_a_standard_list(name: str) -> None:
+    episode = ended()
+    episode.hist_data[name] = [1.0]
+    with pytest.raises(MetricsError, match=rf"hist_data has '{name}', .* Choose another name"):
+        EpisodeRecord.from_episode(episode)
+
+
 def test_empty_hist_data_is_a_list() -> None:
     episode = ended()
     episode.hist_data["h"] = []

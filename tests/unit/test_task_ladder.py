@@ -126,6 +126,7 @@ def test_a_restored_ladder_goes_on_where_it_stood() -> None:
         ({"tasks": ["one"]}, "a list of at least two tasks"),
         ({"tasks": "abc"}, "a list of at least two tasks"),
         ({"tasks": [1, "1"]}, "cannot tell two of them apart"),
+        ({"tasks": [None, 1, 2]}, "None is no task"),
         ({"min_episodes": 0}, "`min_episodes=0` must be an int of at least 1"),
         ({"promote_at": "much"}, "`promote_at='much'` must be a finite number"),
         ({"promote_at": [1.0]}, "has 1 bounds; 3 tasks need 2"),

@@ -22,6 +22,7 @@ has classes and handles, and how actors are made and ended, `registry` where the
 
 from __future__ import annotations
 
+import numbers
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -123,6 +124,7 @@ def get(futures: Any, *, timeout: float | None = None) -> Any:
         ActorDiedError: an actor has died.
         Exception: whatever the method raised, with the actor's traceback as its cause.
     """
+    _check_timeout(timeout, "get")
     if isinstance(futures, Answer):
         return futures.value(timeout)
     wanted = _checked(futures, "get")
@@ -152,6 +154,7 @@ def wait(
         ActorUsageError: `num_returns` is not between 1 and the number of futures.
     """
     del fetch_local
+    _check_timeout(timeout, "wait")
     wanted = _checked(futures, "wait")
     if not integer(1, len(wanted)).accepts(num_returns):
         raise ActorUsageError(
@@ -166,6 +169,15 @@ def wait(
 
 def _seconds_until(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _check_timeout(timeout: Any, function: str) -> None:
+    is_number = isinstance(timeout, numbers.Real) and not isinstance(timeout, bool)
+    if timeout is not None and (not is_number or timeout != timeout):
+        raise ActorUsageError(
+            f"{function}() was given timeout={timeout!r}; give a number of seconds, or None to "
+            "wait for ever."
+        )
 
 
 def _checked(futures: Any, function: str) -> list[Future]:

@@ -561,9 +561,17 @@ class ActorMethod:
 class ActorHandle:
     """A way to an actor; can be sent to any process on this machine that the same user runs."""
 
+    _address: ActorAddress
+
     def __init__(self, address: ActorAddress) -> None:
         """Keeps the address; the first call connects."""
-        self._address = address
+        self.__dict__["_address"] = address
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise ActorUsageError(
+            f"`{name} = {value!r:.80}` would be set on this handle alone: the object is in the "
+            f"process of the {self._address.describe()}. Give its class a method that sets it."
+        )
 
     def __getattr__(self, name: str) -> ActorMethod:
         # `_address` is missing while an object is copied or unpickled.

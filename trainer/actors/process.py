@@ -13,6 +13,7 @@ A message is a number of eight bytes, which names the call, a byte (`VALUE`, `FA
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import queue
@@ -32,6 +33,7 @@ import cloudpickle
 from callbacks.packing import pack_object
 from checkpoints.data_classes import dataclass
 from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
+from trainer.errors import ActorUsageError
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.process_start import ImportPath
 from trainer.runtime.worker import die_with_parent, flush_output, prepare_process, unpack
@@ -143,6 +145,7 @@ def _answer(handler: object, connection: Connection[Any, Any], message: bytes, n
                 packed
             )
         value = getattr(handler, method)(*arguments, **keywords)
+        _refuse_what_has_not_run(value, f"the result of {name}.{method}()")
         kind, answer = VALUE, pack_value(value, f"the result of {name}.{method}()")
     except BaseException as error:  # noqa: BLE001 - told to the caller, who raises it
         kind, answer = FAILURE, pack(describe_failure(error))
@@ -151,6 +154,18 @@ def _answer(handler: object, connection: Connection[Any, Any], message: bytes, n
         connection.send_bytes(HEADER.pack(number, kind) + answer)
     except (OSError, ValueError):
         pass  # the caller is gone, and its answer is not needed
+
+
+def _refuse_what_has_not_run(value: object, name: str) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns that it was never awaited
+    elif not (inspect.isgenerator(value) or inspect.isasyncgen(value)):
+        return
+    raise ActorUsageError(
+        f"{name} is a {type(value).__name__}, whose body has not run, and it cannot travel to "
+        "another process. Write a method without `yield` and `async` that returns the values; "
+        "`asyncio.run(...)` in it runs what is `async`."
+    )
 
 
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})

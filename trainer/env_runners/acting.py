@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ class Acting:
         distribution: its action distribution.
         noise_kind, noise_width: the random numbers that one drawn action takes.
         needs_decoding: whether the env gets another action than the module gives (`to_env`).
+        is_nested: whether an action is a dict or a tuple.
         space: the action space as it is before `to_env`: to draw from without the module.
         gives: the module's outputs that are kept with each action.
     """
@@ -54,7 +56,7 @@ class Acting:
         )
         self.noise_kind = self.distribution.noise_kind
         self.noise_width = self.distribution.noise_width
-        self._is_nested = isinstance(module.action_space, spaces.Dict | spaces.Tuple)
+        self.is_nested = isinstance(module.action_space, spaces.Dict | spaces.Tuple)
         self.needs_decoding = not self._decoder.is_identity
         self.space = before_decoding(module.action_space, normalize_actions=normalize_actions)
         self._check_shape()
@@ -165,7 +167,7 @@ class Acting:
 
     def rows(self, actions: Any, count: int) -> list[Any]:
         """A batch of actions one by one."""
-        return nested.unstack(actions, count) if self._is_nested else list(actions)
+        return nested.unstack(actions, count) if self.is_nested else list(actions)
 
     def draw_uniformly(
         self, observation: Any, rng: np.random.Generator, *, where: Callable[[int], str]
@@ -390,7 +392,7 @@ class Exploring:
             action_distribution=choice, timestep=step.timestep, explore=step.explore
         )
         if self._is_of_users:
-            self._check_given(given)
+            given = self._checked(given, len(slots))
         actions, logp = given
         # Copies: a strategy or module of the user's may write into the same memory again.
         inputs, actions, logp = copied(inputs), copied(actions), copied(logp)
@@ -407,18 +409,25 @@ class Exploring:
             logp = self.logp(inputs, actions, timestep=step.timestep, explore=step.explore)
         return inputs, actions, rows, logp
 
-    def _check_given(self, given: Any) -> None:
-        """Raises a ConfigError unless a strategy of the user's gave actions that there are."""
+    def _checked(self, given: Any, num_rows: int) -> tuple[Any, Any]:
+        """What a strategy of the user's gave; a ConfigError unless it is a number per part."""
         name = f"{type(self.strategy).__name__}.get_exploration_action()"
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise ConfigError(
                 f"{name} gave {shown(given)}; expected a pair: actions, and their log-likelihoods "
                 "or None. End it with `return actions, logp`."
             )
+        actions, logp = given
+        if not self._acting.is_nested:
+            shape = (num_rows, *(self._acting.space.shape or ()))
+            actions = _rows_of_numbers(actions, shape, f"{name}: the actions")
+        if logp is not None:
+            logp = _rows_of_numbers(logp, (num_rows,), f"{name}: the log-likelihoods")
         try:
-            self._acting.distribution.check_actions(given[0])
+            self._acting.distribution.check_actions(actions)
         except EpisodeError as error:
-            raise ConfigError(f"{name} gave {shown(given[0])}. {error}") from error
+            raise ConfigError(f"{name} gave {shown(actions)}. {error}") from error
+        return actions, logp
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int, explore: bool) -> Array:
         """Log-likelihoods under what chose the actions, [B]; see `Exploration.logp`."""
@@ -471,6 +480,21 @@ class Exploring:
 
 Where = Callable[[list[EnvSlot], int], str]
 """Says which observation a row of some slots is, for an error text."""
+
+
+def _rows_of_numbers(given: Any, shape: tuple[int, ...], name: str) -> Array:
+    try:
+        array = np.asarray(given)
+        is_fitting = array.shape[:1] == shape[:1] and array.size == math.prod(shape)
+        if is_fitting and array.dtype.kind in "biuf" and np.isfinite(array).all():
+            rows: Array = array.reshape(shape)
+            return rows
+    except ValueError:  # rows of different lengths
+        pass
+    raise ConfigError(
+        f"{name} are {shown(given)}; expected finite numbers of the shape {shape}, one row for "
+        "each row of `action_distribution.inputs`."
+    )
 
 
 class ActionSource:

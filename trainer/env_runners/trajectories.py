@@ -25,6 +25,7 @@ from checkpoints.data_classes import dataclass
 from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.env_runners.messages import RunnerParts, TrajectoryPostprocessing
+from trainer.envs.env_checks import is_all_finite
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -494,7 +495,7 @@ class TrajectoryEvent:
 # ---- sample checks
 #
 # Whether episodes that callbacks could change still hang together, before they are learnt from.
-# It looks at the form, and that actions are some: what other numbers are is the learner's to judge.
+# It looks at the form, and for numbers that a replay buffer would keep and nothing learn from.
 
 
 def check_samples(
@@ -502,6 +503,7 @@ def check_samples(
     outputs_before: Mapping[str, Collection[str]],
     *,
     modules: Mapping[ModuleId, RLModule],
+    must_be_finite: bool,
 ) -> None:
     """Checks what `on_sample_end` left in the list of episodes.
 
@@ -509,13 +511,17 @@ def check_samples(
         samples: episodes of single agents.
         outputs_before: the names of each episode's `extra_model_outputs`, by the episode's id.
         modules: that acted.
+        must_be_finite: whether they held neither NaN nor infinity before.
 
     Raises:
-        EpisodeError: columns of an episode do not fit together any more, or an action is none.
+        EpisodeError: columns of an episode do not fit together any more, or hold what cannot be
+            learnt from.
     """
     only = next(iter(modules.values())) if len(modules) == 1 else None
     for episode in samples:
         _check_columns(episode)
+        if must_be_finite:
+            _check_numbers(episode)
         module, actions = modules.get(episode.module_id, only), episode.actions.data
         if module is not None and len(episode.actions):
             if isinstance(actions, list):
@@ -569,6 +575,16 @@ def _check_columns(episode: SingleAgentEpisode) -> None:
             )
 
 
+def _check_numbers(episode: SingleAgentEpisode) -> None:
+    for name in ("rewards", "observations"):
+        if not is_all_finite(getattr(episode, name).data):
+            raise EpisodeError(
+                f"The column {name!r} of {episode.id_!r} holds NaN or infinity now; nothing can be "
+                "learnt from numbers that are not finite. Look for a division by zero or a "
+                "logarithm of zero in what was written into it."
+            )
+
+
 # ---- sample event
 
 SAMPLE_EVENT: Final = "on_sample_end"
@@ -608,7 +624,8 @@ def fire_sample_end(
     try:
         check_kinds(samples, kind)
         left = list(chain.from_iterable(map(chunks_of, samples)))
-        check_samples(left, outputs, modules=runner.modules)
+        finite = runner.spec.checks_env
+        check_samples(left, outputs, modules=runner.modules, must_be_finite=finite)
     except EpisodeError as error:
         raise runner.callbacks.blame(SAMPLE_EVENT, arguments, error) from error
     rewritten = {

@@ -268,12 +268,17 @@ def is_finite(leaf: Any) -> bool:
     if array.dtype.kind not in "fc":
         return True
     # NaN and infinity stay in a sum of squares; it needs no array of flags. It may overflow by
-    # itself, and of BLAS no warning comes: measured 1 µs for a short column, a plain sum takes 8.
+    # itself, and of that `vdot` does not warn: measured 1 µs for a short column, a sum takes 8.
     if array.dtype in (np.float32, np.float64):
         vector = array.ravel()
-        if math.isfinite(np.dot(vector, vector)):
+        if math.isfinite(np.vdot(vector, vector)):
             return True
     return bool(np.isfinite(array).all())
+
+
+def is_all_finite(column: Any) -> bool:
+    """Whether a column, a list of items or a batch, holds finite numbers only."""
+    return all(map(is_finite, leaves(tuple(column) if isinstance(column, list) else column)))
 
 
 def _whole_arrays(columns: Iterable[Any]) -> list[Array]:

@@ -16,7 +16,13 @@ import gymnasium
 import numpy as np
 
 from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, listed
-from trainer.envs.env_checks import described_answer, is_finite, is_inside, items_of, leaves
+from trainer.envs.env_checks import (
+    described_answer,
+    is_all_finite,
+    is_finite,
+    is_inside,
+    items_of,
+)
 from trainer.envs.multi_agent_env import EnvAgents, unknown_agent
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.errors import EnvContractError
@@ -249,7 +255,7 @@ def check_agents_finite(episodes: Iterable[MultiAgentEpisode], *, name: str) -> 
     """
     for episode in episodes:
         for agent, own in episode.agent_episodes.items():
-            if not (_is_all_finite(own.observations.data) and _is_all_finite(own.rewards.data)):
+            if not (is_all_finite(own.observations.data) and is_all_finite(own.rewards.data)):
                 _raise_first(episode, agent, own, name)
         paid = {**episode.reward_before_start, **episode.rewards_after_end}
         paid |= {agent: row[2] for agent, row in episode.hanging.items()}
@@ -262,11 +268,6 @@ def check_agents_finite(episodes: Iterable[MultiAgentEpisode], *, name: str) -> 
                     episode,
                     name,
                 )
-
-
-def _is_all_finite(column: Any) -> bool:
-    """Whether a column, a list of items or a batch, holds finite numbers only."""
-    return all(map(is_finite, leaves(tuple(column) if isinstance(column, list) else column)))
 
 
 def _raise_first(

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import gymnasium
 
 from checkpoints.data_classes import dataclass
-from checkpoints.trees import same
+from checkpoints.trees import copied_if_possible, same
 from trainer.errors import TaskError
 
 # ---- tasks
@@ -181,11 +181,17 @@ class TaskFunction:
                 nothing; names runner and sub-env.
         """
         pairs = zip(env_runner.env.envs, env_runner.env.contexts, strict=True)
+        owners: set[int] = set()
         for index, (wrapped, context) in enumerate(pairs):
             where = f"sub-env {index} of env runner {env_runner.worker_index}"
             env: Any = task_layer(wrapped)
+            owner = id(getattr(env.get_task, "__self__", env))
+            if owner in owners:
+                continue  # a vector env that steps all of them has one task, and was given it
+            owners.add(owner)
+            # Copied: the function may change the env's own dict and return it.
+            before = copied_if_possible(_called(where, "get_task", env.get_task))
             task = _called(where, "env_task_fn", self.function, self.results, env, context)
-            before = _called(where, "get_task", env.get_task)
             if task is None and before is not None:
                 raise TaskError(
                     f"env_task_fn returned None for {where}, whose task is {before!r:.80}; is a "

@@ -57,6 +57,7 @@ class ConstantSchedule(ExplorationSchedule):
 
     def __init__(self, value: float) -> None:
         object.__setattr__(self, "constant", value)
+        _check_numbers(self)
 
     def value(self, t: float) -> float:
         """The constant."""
@@ -77,7 +78,7 @@ class PolynomialSchedule(ExplorationSchedule):
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        _require_positive(type(self).__name__, self.schedule_timesteps)
+        _check_numbers(self)
 
     def value(self, t: float) -> float:
         """See the class."""
@@ -94,7 +95,7 @@ class LinearSchedule(ExplorationSchedule):
     initial_p: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_positive(type(self).__name__, self.schedule_timesteps)
+        _check_numbers(self)
 
     def value(self, t: float) -> float:
         """See the class."""
@@ -111,7 +112,7 @@ class ExponentialSchedule(ExplorationSchedule):
     decay_rate: float = 0.1
 
     def __post_init__(self) -> None:
-        _require_positive(type(self).__name__, self.schedule_timesteps)
+        _check_numbers(self)
 
     def value(self, t: float) -> float:
         """See the class."""
@@ -187,9 +188,9 @@ def read_schedule(setting: Any, *, name: str) -> ExplorationSchedule:
     """
     if isinstance(setting, ExplorationSchedule):
         return setting
-    if isinstance(setting, int | float) and not isinstance(setting, bool):
-        return ConstantSchedule(float(setting))
     try:
+        if isinstance(setting, int | float) and not isinstance(setting, bool):
+            return ConstantSchedule(float(setting))
         if isinstance(setting, Mapping):
             return _from_config(setting, name=name)
         if isinstance(setting, list | tuple):
@@ -231,9 +232,10 @@ def _from_config(config: Mapping[str, Any], *, name: str) -> ExplorationSchedule
     return chosen(**given)
 
 
-def _require_positive(name: str, steps: float) -> None:
-    if not (steps > 0 and math.isfinite(steps)):
-        raise ConfigError(f"{name}(schedule_timesteps={steps!r}): expected a number > 0.")
+def _check_numbers(schedule: ExplorationSchedule) -> None:
+    for name, number in vars(schedule).items():
+        where, above = f"{type(schedule).__name__}.{name}", name == "schedule_timesteps"
+        checked_number(number, name=where, above=above)
 
 
 # ---- settings
@@ -530,7 +532,9 @@ class Exploration(ABC):
             raise ConfigError(
                 f"{type(self).__name__}() got no `distribution`: a strategy is made by its "
                 "algorithm, which knows the network. Name it in the config: "
-                f'config.exploration(exploration_config={{"type": "{type(self).__name__}"}}).'
+                f'config.exploration(exploration_config={{"type": "{type(self).__name__}"}}). '
+                "If it is there, its `__init__` takes `**context` and hands it on, "
+                "`super().__init__(action_space, **context)`."
             )
         self.action_space = action_space
         self.distribution = distribution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from checkpoints.data_classes import dataclass
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State
+
+_STANDARD_LISTS: Final = frozenset({"episode_reward", "episode_lengths", "rewritten_return"})
 
 # ---- task statistics
 
@@ -202,7 +204,8 @@ class EpisodeRecord:
             module_id: who acted, unless the episode says so.
 
         Raises:
-            MetricsError: `custom_metrics` or `hist_data` hold something else than numbers.
+            MetricsError: `custom_metrics` or `hist_data` hold something else than numbers, or a
+                name of `hist_data` is that of a standard list.
         """
         return cls._made(
             episode,
@@ -216,6 +219,12 @@ class EpisodeRecord:
     def _made(cls, episode: Any, **told: Any) -> EpisodeRecord:
         """With what episodes of one agent and of several have in common."""
         metrics, hist_data = episode.custom_metrics, episode.hist_data
+        taken = sorted(_STANDARD_LISTS & hist_data.keys())
+        if taken:
+            raise MetricsError(
+                f"episode.hist_data has {taken[0]!r}, the name of a standard list of hist_stats: "
+                "its values would be mixed with those. Choose another name."
+            )
         return cls(
             id_=episode.id_,
             duration_s=episode.get_duration_s(),

@@ -150,9 +150,10 @@ class Parameters:
 
 def _is_finite(array: Array) -> bool:
     """Whether an array holds neither NaN nor infinity; what is given with every round of steps."""
-    # NaN and infinity stay in a sum of squares, which needs no array of flags; it may overflow.
+    # NaN and infinity stay in a sum of squares, which needs no array of flags; it may overflow, of
+    # which `vdot` does not warn.
     vector = array.ravel()
-    return bool(math.isfinite(np.dot(vector, vector))) or bool(np.isfinite(array).all())
+    return bool(math.isfinite(np.vdot(vector, vector))) or bool(np.isfinite(array).all())
 
 
 def _aligned_zeros(count: int, dtype: type[np.floating[Any]]) -> Array:

@@ -23,7 +23,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.config.config_values import ConfigValues, add_sections
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
-from trainer.envs import MultiAgentEnv
+from trainer.envs import MultiAgentEnv, VectorEnv
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
@@ -43,6 +43,7 @@ from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
     EnvRunnerNames,
     RolloutWorker,
+    VectorEnvNames,
     collect_episodes,
     summarize_episodes,
 )
@@ -118,6 +119,7 @@ def install() -> None:
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)
+    add_names(VectorEnv, VectorEnvNames)
     add_names(MetricsLogger, metrics.MetricsLoggerNames)
     add_names(SingleAgentEpisode, EpisodeNames)
     add_names(MultiAgentEpisode, MultiAgentEpisodeNames)

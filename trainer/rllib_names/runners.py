@@ -1,4 +1,4 @@
-"""Old names of env runners (RLlib's `RolloutWorker`) and of their groups (its `WorkerSet`)."""
+"""Old names of env runners (RLlib's `RolloutWorker`), their envs and groups (its `WorkerSet`)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ class _EnvRunner(Protocol):
     def env(self) -> Any: ...
     @property
     def modules(self) -> Any: ...
+
+
+class _VectorEnv(Protocol):
+    @property
+    def envs(self) -> list[Any]: ...
+
+
+class VectorEnvNames:
+    """Adds the older names of a runner's sub-envs (RLlib's `BaseEnv`)."""
+
+    def get_sub_environments(self: _VectorEnv, as_dict: bool = False) -> list[Any] | dict[int, Any]:
+        """The sub-envs; by their index with `as_dict=True`."""
+        return dict(enumerate(self.envs)) if as_dict else list(self.envs)
 
 
 class EnvRunnerNames:

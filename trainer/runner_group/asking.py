@@ -19,6 +19,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import StateError, encode
 from checkpoints.data_classes import dataclass
+from checkpoints.trees import copied_if_possible
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import RunnerReport, SlotPosition, Weights
@@ -707,7 +708,7 @@ class EnvTasks:
     def get(self) -> list[Any]:
         """See `EnvRunnerGroup.get_tasks`."""
         return [
-            position.tasks[-1].task if position.tasks else None
+            copied_if_possible(position.tasks[-1].task) if position.tasks else None
             for position in self._records.positions()
         ]
 
