@@ -106,6 +106,20 @@ class WatchedMetric:
         self.path = path
         self.was_found = False
 
+    def get_state(self) -> dict[str, Any]:
+        """Which metric it is, and whether it was ever there."""
+        return {"metric": self.path, "metric_was_found": self.was_found}
+
+    def set_state(self, state: Mapping[str, Any]) -> bool:
+        """Takes back what `get_state` gave; False, and no change, if that is another metric's.
+
+        A callback that is given anew may watch another one: what it saw of the old says nothing.
+        """
+        if state.get("metric", self.path) != self.path:  # absent in those of 0.1.0
+            return False
+        self.was_found = state["metric_was_found"]
+        return True
+
     def read(self, result: Mapping[str, Any], *, config: Any = None) -> float | None:
         """The metric, if it was measured in this iteration.
 

@@ -404,14 +404,18 @@ class BestCheckpoint(SavingCallback):
         """Scores and iterations of what is kept."""
         return {
             "kept": [[score, iteration] for score, iteration in self._kept],
-            "metric_was_found": self._metric.was_found,
+            **self._metric.get_state(),
             "num_failed_saves": self.num_failed_saves,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `get_state` gave; directory and metric stay those of the config."""
-        self._kept = [(score, iteration) for score, iteration in state["kept"]]
-        self._metric.was_found = state["metric_was_found"]
+        """Takes back what `get_state` gave; directory and metric stay those of the config.
+
+        Scores of another metric are no scores.
+        """
+        is_of_metric = self._metric.set_state(state)
+        kept = state["kept"] if is_of_metric else ()
+        self._kept = [(score, iteration) for score, iteration in kept]
         self.num_failed_saves = state["num_failed_saves"]
 
     def _decide(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
@@ -420,9 +424,10 @@ class BestCheckpoint(SavingCallback):
         if score is None:
             return
         new, before = (score, algorithm.training_iteration), self._kept
-        self._kept = self._best_of([*before, new])
-        if new in self._kept:
-            self._decision = _Decision(new, before, self._kept)
+        kept = self._best_of([*before, new])
+        if new in kept:  # else there may be more than are kept, by a config of before
+            self._kept = kept
+            self._decision = _Decision(new, before, kept)
 
     def _best_of(self, entries: list[_Entry]) -> list[_Entry]:
         sign = -1.0 if self._mode == "max" else 1.0

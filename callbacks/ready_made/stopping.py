@@ -293,12 +293,15 @@ class EarlyStopping(RLlibCallback):
     def get_state(self) -> dict[str, Any]:
         """What the plateau has seen, and whether the metric was ever there."""
         plateau = None if self._plateau is None else self._plateau.get_state()
-        return {"plateau": plateau, "metric_was_found": self._metric.was_found}
+        return {"plateau": plateau, **self._metric.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `get_state` gave; the criteria stay those of the config."""
-        self._metric.was_found = state["metric_was_found"]
-        if self._plateau is not None and state["plateau"] is not None:
+        """Takes back what `get_state` gave; the criteria stay those of the config.
+
+        What a plateau has seen of another metric counts for nothing.
+        """
+        is_of_metric = self._metric.set_state(state)
+        if is_of_metric and self._plateau is not None and state["plateau"] is not None:
             self._plateau.set_state(state["plateau"])
 
     def _judge(self, config: Any, result: dict[str, Any]) -> None:

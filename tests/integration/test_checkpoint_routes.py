@@ -21,7 +21,7 @@ from checkpoints import (
     read_manifest,
 )
 from tests.small_runs import known, small_ppo
-from trainer import DQN, PPO, Algorithm, PPOConfig
+from trainer import DQN, PPO, Algorithm, CallbackError, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
@@ -106,6 +106,36 @@ def test_every_way_of_saving_tells_it_and_gives_the_path(save: str, tmp_path: Pa
         path = getattr(algo, save)(tmp_path / "here")
         assert Path(path) == tmp_path / "here"
         assert noting(algo).events == ["saved here"]
+
+
+HALF_DONE: dict[str, Callable[[Any, Path], Any]] = {
+    **ROUTES,
+    "set_state": lambda algo, path: algo.set_state(algo.get_state()),
+    "save_to_path": lambda algo, path: algo.save_to_path(path.parent / "half"),
+}
+
+
+@pytest.mark.parametrize("way", HALF_DONE)
+def test_half_an_iteration_is_neither_saved_nor_replaced(
+    way: str, saved: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(saved, tmp_path / "checkpoint"))
+    wanted = "on_learn_on_batch"
+    built: list[Algorithm] = []
+
+    def at(event: str) -> Callable[..., None]:
+        return lambda **_: HALF_DONE[way](built[0], path) if event == wanted else None
+
+    events = {event: at(event) for event in ("on_learn_on_batch", "on_train_result")}
+    with config().callbacks(None, **events).build_algo() as algo:
+        built.append(algo)
+        before = known(algo)
+        with pytest.raises(CallbackError, match="while env runners play or modules learn"):
+            algo.train()
+        assert known(algo) == before
+        assert not (tmp_path / "half").exists()
+        wanted = "on_train_result"
+        algo.train()
 
 
 def test_saving_restoring_and_saving_again_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:

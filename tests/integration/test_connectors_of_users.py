@@ -102,6 +102,37 @@ def test_a_lost_state_of_the_pieces_is_seen(
         assert weights_of(again) != expected
 
 
+class Counting(SingleAgentObservationPreprocessor):
+    """Divides by the number of observations so far, which it knows only after the first one."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seen: dict[str, int] = {}
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        del episode
+        self.seen["observations"] = self.seen.get("observations", 0) + 1
+        return np.float32(observation / self.seen["observations"])
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, int]:
+        return dict(self.seen)
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self.seen = dict(state)
+
+
+def test_a_piece_goes_back_to_an_empty_state() -> None:
+    made = config(env_to_module_connector=lambda *_: [FlattenObservations(), Counting()])
+    with made.build_algo() as algorithm:
+        began = algorithm.get_state()
+        outcomes = []
+        for _ in range(2):
+            algorithm.set_state(began)
+            algorithm.train()
+            outcomes.append(encode(algorithm.get_state(["learner", "env_runners", "evaluation"])))
+    assert outcomes[0] == outcomes[1]
+
+
 class Marked(SingleAgentObservationPreprocessor):
     """Adds up numbers of the episodes' ids, in what it shows as well."""
 
@@ -185,6 +216,8 @@ def test_pipelines_can_be_put_together() -> None:
         (lambda env: 3, "expected a ConnectorV2"),
         (lambda env, spaces: 1 / 0, "raised ZeroDivisionError"),
         (lambda: FrameStacking(num_frames=2), "FlattenObservations before"),
+        ([FlattenObservations(), Marked()].copy, "same FlattenObservations"),
+        (lambda: [FlattenObservations()] + [MeanStdFilter()] * 2, "same MeanStdFilter"),
     ],
 )
 def test_what_makes_no_pieces_is_told(made: Any, told: str) -> None:
@@ -192,15 +225,36 @@ def test_what_makes_no_pieces_is_told(made: Any, told: str) -> None:
         SingleAgentEnvRunner(config=config(env_to_module_connector=made))
 
 
-def test_what_pieces_cannot_do_is_told() -> None:
-    class Adding(ConnectorV2):
-        def __call__(self, *, batch: Any, **_: Any) -> Any:
-            return {**batch, "prev_actions": [1]}
+class Adding(ConnectorV2):
+    """Adds a column to the batch."""
 
-    runner = SingleAgentEnvRunner(config=config(env_to_module_connector=lambda env: Adding()))
-    with pytest.raises(ConfigError, match="'prev_actions' into the batch"):
+    def __init__(self, **columns: Any) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def __call__(self, *, batch: Any, **_: Any) -> Any:
+        return {**batch, **self.columns}
+
+
+@pytest.mark.parametrize(
+    ("side", "column", "told"),
+    [
+        ("env_to_module", {"prev_actions": [1]}, "'prev_actions' into the batch"),
+        ("env_to_module", {"obs": []}, r"left \[\] under 'obs'"),
+        ("env_to_module", {"obs": {"sum": 0.0}}, r"left \{'sum': 0.0\} under 'obs'"),
+        ("module_to_env", {"actions_for_env": 1}, "left 1 under 'actions_for_env'"),
+        ("module_to_env", {"actions": []}, r"left \[\] under 'actions'"),
+    ],
+)
+def test_columns_that_pieces_spoil_are_told(side: str, column: dict[str, Any], told: str) -> None:
+    made = config(**{f"{side}_connector": lambda env: Adding(**column)})
+    runner = SingleAgentEnvRunner(config=made)
+    with pytest.raises(ConfigError, match=told):
         runner.sample(num_timesteps=2)
     runner.stop()
+
+
+def test_what_pieces_cannot_do_is_told() -> None:
     with pytest.raises(ConfigError, match="on_postprocess_trajectory"):
         config().training(learner_connector=lambda *_: []).validate()
     with config().build_algo() as algorithm, pytest.raises(ConfigError, match="pieces see"):

@@ -279,6 +279,30 @@ def test_scores_survive_a_restore(tmp_path: Path) -> None:
     assert names(tmp_path) == ["000001", "000004"]
 
 
+@pytest.mark.parametrize(
+    ("metric", "scores", "stay"),
+    [
+        (RETURN, {"000005": 6.0}, ["000005"]),
+        ("won", {"000005": 6.0}, ["000001", "000003", "000005"]),
+        ("lost", {"000004": -1.0}, ["000001", "000003", "000004"]),
+    ],
+)
+def test_a_config_given_anew_may_keep_fewer_or_by_another_metric(
+    metric: str, scores: dict[str, float], stay: list[str], tmp_path: Path
+) -> None:
+    first = SteeredAlgorithm(BestCheckpoint(tmp_path, keep=2))
+    first.tell_returns([5.0, 3.0, 4.0])
+    first.is_stopped = True
+    restored = SteeredAlgorithm(BestCheckpoint(tmp_path, metric=metric))
+    restored.callbacks.set_state(saved_state_of_chain(tmp_path / "000003"))
+    tell_loaded(restored)
+    restored.training_iteration = 3
+    for value in (1.0, 6.0):
+        restored.tell(mean=value, won=value, lost=-value)
+    assert restored.first.scores == scores
+    assert names(tmp_path) == stay
+
+
 def test_a_checkpoint_of_its_own_is_not_listed_with_a_donors_score(tmp_path: Path) -> None:
     donor = SteeredAlgorithm(BestCheckpoint(tmp_path / "donor", keep=3))
     donor.tell_returns([7.0, 8.0, 9.0])

@@ -152,6 +152,14 @@ def test_the_state_of_one_without_a_plateau_fits_one_with() -> None:
     assert [r["done"] for r in restored.tell_returns([1.0, 1.0])] == [False, True]
 
 
+def test_the_plateau_of_another_metric_counts_for_nothing() -> None:
+    first = SteeredAlgorithm(EarlyStopping(patience=2))
+    first.tell_returns([500.0, 400.0])
+    restored = SteeredAlgorithm(EarlyStopping("won", patience=2))
+    restored.callbacks.set_state(first.callbacks.get_state())
+    assert [restored.tell(won=won)["done"] for won in (0.5, 0.6, 0.7)] == [False] * 3
+
+
 # ---- misuse
 
 

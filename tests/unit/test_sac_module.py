@@ -82,6 +82,7 @@ def test_copied_critics_have_weights_of_their_own() -> None:
         spaces.Box(-np.inf, np.inf, (2,)),
         spaces.Box(np.zeros(2, np.float32), np.array([1.0, np.inf], np.float32)),
         spaces.Box(0, 3, (2,), np.int64),
+        spaces.Box(-1.0, 1.0, (2, 0)),
         spaces.MultiDiscrete([2, 3]),
         spaces.Tuple([BOX, BOX]),
     ],

@@ -454,6 +454,9 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         """Raises a TrainerError while runners play or modules learn."""
         self._refuse_if_stopped(what)
         self._one_thread.refuse_others(f"{what}()")
+        self._refuse_in_training_step(what)
+
+    def _refuse_in_training_step(self, what: str) -> None:
         if self._iterations.is_in_training_step:
             raise refused_now(what)
 
@@ -1258,6 +1261,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
         with self._one_thread.alone("save_to_path()"):
+            self._refuse_in_training_step("save_to_path")
             self.env_runner_group.tasks.check_can_be_saved()
             with self._iterations.between.spent_on(SAVING):
                 yield
@@ -1482,6 +1486,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             component = without_only_id(component, self.module_specs.ids)
         path, restore = checkpoint_of_run(path), super().restore_from_path
         with self._one_thread.alone("restore_from_path()"):
+            self._refuse_in_training_step("restore_from_path")
             if into is not None:
                 self._restore_into(into, path, component or "", filesystem=filesystem, **kwargs)
                 return
@@ -1566,6 +1571,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             return
         own = _with_own_positions(state) if isinstance(state, Mapping) else state
         with self._one_thread.alone("set_state()"):
+            self._refuse_in_training_step("set_state")
             try:
                 self._all_or_nothing(lambda: take(own))
             except CheckpointError:

@@ -265,7 +265,7 @@ class TrainingIterations:
             raise TrainerError(
                 f"{name}.step() made {iteration - iteration_before} iterations; expected one. Call "
                 "super().step() once in it; what is sampled and learnt is changed in "
-                "training_step()."
+                "training_step(). Restore other states in on_train_result, not while it runs."
             )
         if not isinstance(result, Mapping):
             raise TrainerError(

@@ -47,6 +47,9 @@ class ConnectorV2(ABC):
         input_observation_space, input_action_space: of what comes before it.
     """
 
+    _is_placed = False
+    """Whether it works beside a sub-env, or an agent of one."""
+
     def __init__(
         self,
         input_observation_space: gym.Space[Any] | None = None,
@@ -384,8 +387,13 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def get_state(self, *_: Any, **__: Any) -> State:
         """The states of the pieces that have one, by their place."""
-        states = ((index, piece.get_state()) for index, piece in enumerate(self.connectors))
-        return {str(index): state for index, state in states if state}
+        states = {}
+        for index, piece in enumerate(self.connectors):
+            state = piece.get_state()
+            # An empty one, too, of a class that has its own: it may be given back later.
+            if state or type(piece).get_state not in _WITHOUT_STATE:
+                states[str(index)] = state
+        return states
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Gives the pieces their states back."""
@@ -397,6 +405,9 @@ class ConnectorPipelineV2(ConnectorV2):
         """Lets all pieces forget what they remember."""
         for piece in self.connectors:
             piece.reset_state()
+
+
+_WITHOUT_STATE: Final = (ConnectorV2.get_state, ConnectorPipelineV2.get_state)
 
 
 def replace_newest(episode: SingleAgentEpisode, observation: Any, space: Any) -> None:
@@ -422,7 +433,17 @@ def newest_of(batch: Mapping[str, Any], episode: SingleAgentEpisode) -> Any:
             "`recompute_output_observation_space`), or into episodes with the callback "
             "`on_episode_step`."
         )
-    return batch[OBS][-1]
+    return _item(batch, OBS, -1)
+
+
+def _item(batch: Mapping[str, Any], column: str, index: int) -> Any:
+    try:
+        return batch[column][index]
+    except (IndexError, KeyError, TypeError):
+        raise ConfigError(
+            f"A connector left {batch[column]!r:.80} under {column!r} in the batch; expected a "
+            f"list of one value. Write `batch[{column!r}] = [value]`."
+        ) from None
 
 
 # ---- connected env
@@ -489,16 +510,16 @@ class ConnectorFactories:
         pipeline = made_pipeline(
             self.env_to_module, "env_to_module_connector", None, spaces, is_connected=False
         )
-        return _has_filter(pipeline)
+        return any(isinstance(piece, MeanStdFilter) for piece in _pieces_in(pipeline))
 
 
-def _has_filter(pipeline: ConnectorPipelineV2) -> bool:
-    return any(
-        _has_filter(piece)
-        if isinstance(piece, ConnectorPipelineV2)
-        else isinstance(piece, MeanStdFilter)
-        for piece in pipeline.connectors
-    )
+def _pieces_in(pipeline: ConnectorPipelineV2) -> Iterator[ConnectorV2]:
+    """The pieces of a pipeline, and those of pipelines in it."""
+    for piece in pipeline.connectors:
+        if isinstance(piece, ConnectorPipelineV2):
+            yield from _pieces_in(piece)
+        else:
+            yield piece
 
 
 def made_pipeline(
@@ -542,6 +563,14 @@ def made_pipeline(
         )
     pipeline = ConnectorPipelineV2(connectors=pieces)
     if is_connected:
+        for piece in _pieces_in(pipeline):
+            if piece._is_placed:
+                raise ConfigError(
+                    f"`{setting}` gave the same {piece.name} a second time; each sub-env, and each "
+                    "agent of it, has pieces of its own, or they would see each other's episodes. "
+                    f"Make it in the function: `lambda env, spaces, device: {piece.name}(...)`."
+                )
+            piece._is_placed = True
         pipeline.connect(*spaces)
     return pipeline
 
@@ -603,9 +632,9 @@ class PiecesOfAgent:
         if not self._module_to_env:
             return action
         batch = self._called(self._module_to_env, {ACTIONS: [action], _FOR_ENV: [action]})
-        if batch.get(_FOR_ENV, [action])[0] is not action:
-            return batch[_FOR_ENV][0]
-        return batch.get(ACTIONS, [action])[0]
+        batch = {ACTIONS: [action], _FOR_ENV: [action], **batch}
+        for_env = _item(batch, _FOR_ENV, 0)
+        return for_env if for_env is not action else _item(batch, ACTIONS, 0)
 
     def next(
         self, observation: Any, action: Any, reward: Any, info: Any, ends: tuple[bool, bool]

@@ -293,12 +293,13 @@ def sac_distribution(space: gym.Space[Any], *, log_std_clip: float) -> ActionDis
         isinstance(space, spaces.Box)
         and np.issubdtype(space.dtype, np.floating)
         and space.is_bounded()
+        and 0 not in space.shape
     ):
         return SquashedGaussian(space.shape, log_std_clip=log_std_clip)
     raise UnsupportedSpaceError(
-        f"SAC chooses in Discrete and in Box of floats with bounds on both sides; this env has "
-        f"{space}. Bound a Box with a wrapper (gymnasium.wrappers.TransformAction and a "
-        "bounded Box), or use PPO."
+        f"SAC chooses in Discrete and in Box of floats with bounds on both sides, at least one "
+        f"number; this env has {space}. Bound a Box with a wrapper "
+        "(gymnasium.wrappers.TransformAction and a bounded Box), or use PPO."
     )
 
 
