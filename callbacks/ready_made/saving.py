@@ -129,8 +129,9 @@ class SavingCallback(RLlibCallback):
                 ]
             )
 
-    def on_checkpoint_loaded(self, **_: Any) -> None:
+    def on_checkpoint_loaded(self, *, algorithm: AlgorithmView, **_: Any) -> None:
         """From now on, the checkpoints that are there are those of this run."""
+        del algorithm
         self._is_new_run = False
 
     def on_train_result(self, *, algorithm: AlgorithmView, **_: Any) -> None:
@@ -417,7 +418,7 @@ class BestCheckpoint(SavingCallback):
 
     def on_checkpoint_loaded(self, *, algorithm: AlgorithmView, **_: Any) -> None:
         """Takes note of what was loaded: a clone does not go on with it."""
-        super().on_checkpoint_loaded()
+        super().on_checkpoint_loaded(algorithm=algorithm)
         self._loaded = (_root_seed(algorithm), self._kept)
 
     def _decide(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
