@@ -703,7 +703,8 @@ def _decoder(space: gym.Space[Any], normalize_actions: bool, clip_actions: bool)
         has_bounds = bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
         if has_bounds and (normalize_actions or clip_actions):
             return decoder
-        return np.array  # a single number is an array for the env, too
+        # A single number is an array for the env, too, and of its number type.
+        return functools.partial(np.array, dtype=space.dtype)
     raise UnsupportedSpaceError(
         f"Actions for the space {space} cannot be chosen: possible are {ACTION_SPACES}. Change the "
         "action space with a wrapper around the env."
