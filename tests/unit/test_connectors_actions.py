@@ -36,6 +36,16 @@ def test_normalized_actions_are_scaled_to_the_bounds_and_clipped() -> None:
         assert BOUNDED.contains(decoded)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_range_beyond_floats_is_scaled(dtype: Any) -> None:
+    most = np.finfo(dtype).max
+    space = spaces.Box(np.array([-most, -2.0], dtype), np.array([most, 6.0], dtype), dtype=dtype)
+    for action, expected in ((-1.0, -1.0), (-0.5, -0.5), (0.5, 0.5), (7.0, 1.0)):
+        decoded = ActionDecoder(space).to_env(np.array([action, action], np.float32))
+        np.testing.assert_allclose(decoded[0] / most, expected, rtol=1e-3)
+        assert decoded[1] == 2.0 + 4.0 * expected
+
+
 def test_dimensions_without_bounds_stay_unchanged() -> None:
     decoder = ActionDecoder(MIXED, normalize_actions=True)
     decoded = decoder.to_env(np.array([0.5, 77.0, -5.0], np.float32))
