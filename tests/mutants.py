@@ -158,6 +158,8 @@ SHOWN: Final = {
     "trainer/algorithms/algorithm.py": Shown(
         "contract/test_components integration/test_dqn", ("PPO", "DQN")
     ),
+    "trainer/algorithms/on_and_off_policy.py": Shown("integration/test_dqn"),
+    "trainer/learners/learner_group.py": Shown("unit/test_learner_group"),
     "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
     "trainer/algorithms/training_iteration.py": Shown(
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
@@ -786,6 +788,18 @@ MUTANTS: Final[list[Mutant]] = [
         (
             "            with single_threaded_blas():\n                made = make()\n            self._is_undoable = is_nested",
             "            with single_threaded_blas():\n                made = make()",
+        ),
+        ("            self._iterations.clock = clock\n", ""),
+    ),
+    *_of(
+        "trainer/algorithms/on_and_off_policy.py",
+        ("                buffer.rollback()\n", "                pass\n"),
+    ),
+    *_of(
+        "trainer/learners/learner_group.py",
+        (
+            "                self[id_].set_state(state)\n            raise",
+            "                pass\n            raise",
         ),
     ),
     *_of(

@@ -587,6 +587,11 @@ class TensorBoardResults:
     iteration that was undone, a resumed run) tells TensorBoard to forget the steps from the
     beginning of its iteration on, so that the curves have no spikes and no gaps.
 
+    A number that TensorBoard cannot hold, such as an int beyond floats, is left out and named once.
+
+    Attributes:
+        num_left_out: how often values were left out so, by their path.
+
     Args:
         directory: Where the event files go; made when it is needed.
 
@@ -598,12 +603,13 @@ class TensorBoardResults:
 
     def __init__(self, directory: str | Path) -> None:
         self.path = Path(directory).expanduser().resolve()
+        self.num_left_out: dict[str, int] = {}
         self._file: Path | None = None
         self._last_iteration = 0
         _proto("event_pb2")  # a missing package is told when the run is configured
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, path=moved_path(state["path"]))
+        self.__dict__.update({"num_left_out": {}} | state, path=moved_path(state["path"]))
         if self.path != state["path"]:
             self._file = None  # another directory
 
@@ -619,12 +625,36 @@ class TensorBoardResults:
         """
         iteration, step = iteration_of(row), _lifetime_steps(row)
         wall_time = float(row.get("timestamp") or time.time())
-        summary = _proto("summary_pb2").Summary(value=list(_values(row)))
+        summary = _proto("summary_pb2").Summary(value=list(self._values(row)))
         records = [_event(wall_time, step=step, summary=summary)]
         if self._needs_new_file() or iteration <= self._last_iteration:
             records.insert(0, _purge(wall_time, from_step=_first_step(row, step)))
         self._write(wall_time, records)
         self._last_iteration = iteration
+
+    def _values(self, row: Mapping[str, Any]) -> Iterator[Any]:
+        """The values that TensorBoard can show; NaN, texts and truth values are left out."""
+        make = _proto("summary_pb2").Summary.Value
+        for path, value in named_leaves(row):
+            if path in _NOT_SHOWN or isinstance(value, bool | np.bool_):
+                continue
+            try:
+                with np.errstate(
+                    over="ignore", invalid="ignore"
+                ):  # of lists near the largest float
+                    fields = _shown(value)
+                if fields:
+                    yield make(tag=path, **fields)
+            except (TypeError, ValueError, OverflowError) as error:
+                self.num_left_out[path] = self.num_left_out.get(path, 0) + 1
+                if self.num_left_out[path] == 1:
+                    _LOGGER.warning(
+                        "TensorBoard cannot hold %r, a %s (%s); it is left out of its rows, and "
+                        "further such values are only counted. Log a number that a float can hold.",
+                        path,
+                        type(value).__name__,
+                        error,
+                    )
 
     def append_hyper_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Writes the settings of a run, by which TensorBoard compares runs (its HParams).
@@ -696,21 +726,14 @@ def _first_step(row: Mapping[str, Any], last_step: int) -> int:
     return last_step - int(steps) + 1 if isinstance(steps, int | np.integer) else last_step
 
 
-def _values(row: Mapping[str, Any]) -> Iterator[Any]:
-    """The values that TensorBoard can show; NaN, texts and truth values are left out."""
-    make = _proto("summary_pb2").Summary.Value
-    for path, value in named_leaves(row):
-        if path in _NOT_SHOWN or isinstance(value, bool | np.bool_):
-            continue
-        if isinstance(value, int | float | np.integer | np.floating):
-            if math.isfinite(value):
-                yield make(tag=path, simple_value=float(value))
-        elif (image := _image_in(value)) is not None:
-            yield make(tag=path, image=_image(image))
-        elif isinstance(value, list | np.ndarray):
-            numbers = _finite_numbers(value)
-            if numbers.size:
-                yield make(tag=path, histo=_histogram(numbers))
+def _shown(value: Any) -> dict[str, Any]:
+    """What TensorBoard can show of a value; nothing of NaN and texts."""
+    if isinstance(value, int | float | np.integer | np.floating):
+        return {"simple_value": float(value)} if math.isfinite(value) else {}
+    if (image := _image_in(value)) is not None:
+        return {"image": _image(image)}
+    numbers = _finite_numbers(value) if isinstance(value, list | np.ndarray) else np.empty(0)
+    return {"histo": _histogram(numbers)} if numbers.size else {}
 
 
 def _image_in(value: Any) -> Any:

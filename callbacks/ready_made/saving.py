@@ -129,8 +129,9 @@ class SavingCallback(RLlibCallback):
                 ]
             )
 
-    def on_checkpoint_loaded(self, **_: Any) -> None:
+    def on_checkpoint_loaded(self, *, algorithm: AlgorithmView, **_: Any) -> None:
         """From now on, the checkpoints that are there are those of this run."""
+        del algorithm
         self._is_new_run = False
 
     def on_train_result(self, *, algorithm: AlgorithmView, **_: Any) -> None:
@@ -394,6 +395,7 @@ class BestCheckpoint(SavingCallback):
         self._keep: Final = keep
         self._kept: list[_Entry] = []
         self._decision: _Decision | None = None  # None: the newest result is not among the best
+        self._loaded: tuple[Any, list[_Entry] | None] = (None, None)  # root seed, and what is kept
 
     @property
     def scores(self) -> dict[str, float]:
@@ -418,7 +420,17 @@ class BestCheckpoint(SavingCallback):
         self._kept = [(score, iteration) for score, iteration in kept]
         self.num_failed_saves = state["num_failed_saves"]
 
+    def on_checkpoint_loaded(self, *, algorithm: AlgorithmView, **_: Any) -> None:
+        """Takes note of what was loaded: a clone does not go on with it."""
+        super().on_checkpoint_loaded(algorithm=algorithm)
+        self._loaded = (_root_seed(algorithm), self._kept)
+
     def _decide(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
+        seed, kept = self._loaded
+        # While nothing was added to it, so that an undone iteration is judged alike. A clone that
+        # is made again later finds fewer in its list: only those that others outdid meanwhile.
+        if self._kept == kept and seed != _root_seed(algorithm):
+            self._kept = self._own_entries(before=algorithm.training_iteration)
         score = self._metric.read(result, config=algorithm.config)
         self._decision = None
         if score is None:
@@ -467,13 +479,14 @@ class BestCheckpoint(SavingCallback):
     def _write_scores(self, kept: list[_Entry], saved: str) -> None:
         # A run that went on from another run's checkpoint, as clones in tuning do, has that run's
         # scores. What it had saved itself by then keeps the score that was written down with it.
-        own = {name: score for name, score in self._written_scores().items() if name != saved}
+        own = self._written_scores()
+        own.pop(int(saved), None)
         entries = [
             {"name": checkpoint_name(iteration), "score": score}
             for score, iteration in self._best_of(
-                [(own.get(checkpoint_name(each), score), each) for score, each in kept]
+                [(own.get(each, score), each) for score, each in kept]
             )
-            if (self.directory.path / checkpoint_name(iteration)).is_dir()
+            if self._is_there(iteration)
         ]
         text = json.dumps(
             {"metric": self._metric.path, "mode": self._mode, "checkpoints": entries}, indent=2
@@ -482,12 +495,28 @@ class BestCheckpoint(SavingCallback):
         with replacing(file, file.with_suffix(".tmp"), must_sync=False) as opened:
             opened.write(f"{text}\n".encode())
 
-    def _written_scores(self) -> dict[str, float]:
-        """What the list says now; empty if there is none, or none of this metric."""
+    def _own_entries(self, *, before: int) -> list[_Entry]:
+        return self._best_of(
+            [
+                (score, iteration)
+                for iteration, score in self._written_scores().items()
+                if iteration < before and self._is_there(iteration)
+            ]
+        )
+
+    def _is_there(self, iteration: int) -> bool:
+        return (self.directory.path / checkpoint_name(iteration)).is_dir()
+
+    def _written_scores(self) -> dict[int, float]:
+        """What the list says now, by iteration; empty if there is none, or none of this metric."""
         try:
             written = json.loads((self.directory.path / SCORES_FILE).read_bytes())
             if written["metric"] != self._metric.path:
                 return {}
-            return {each["name"]: float(each["score"]) for each in written["checkpoints"]}
+            return {int(each["name"]): float(each["score"]) for each in written["checkpoints"]}
         except (OSError, ValueError, TypeError, KeyError):  # it is written anew, whatever it was
             return {}
+
+
+def _root_seed(algorithm: AlgorithmView) -> Any:
+    return getattr(algorithm, "root_seed", None)  # a stand-in need not have it

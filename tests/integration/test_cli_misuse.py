@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import errno
+import io
 import json
 import os
 import re
@@ -387,3 +390,38 @@ def test_a_command_without_an_output_does_its_work(
 ) -> None:
     monkeypatch.setattr("sys.stdout", None)
     assert main(["runs", str(tmp_path)]) == 0
+
+
+class FullDisk(io.RawIOBase):
+    """Refuses every byte, as /dev/full does."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("write_through", [False, True])
+def test_an_output_that_cannot_be_written_is_one_message(
+    write_through: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw: Any = FullDisk()
+    buffered: Any = raw if write_through else io.BufferedWriter(raw)
+    with contextlib.redirect_stdout(io.TextIOWrapper(buffered, write_through=write_through)):
+        assert main(["runs", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("OSError: [Errno 28] No space left on device: 'standard output'. Free")
+    assert told.count("\n") == 1
+
+
+def test_an_output_of_ascii_alone_gets_escapes(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    (tmp_path / "lä…").mkdir()
+    with contextlib.redirect_stdout(io.TextIOWrapper(raw, encoding="ascii")) as stream:
+        assert main(["runs", str(tmp_path / "lä…")]) == 0
+        stream.flush()
+    assert b"l\\xe4\\u2026" in raw.getvalue()

@@ -262,7 +262,9 @@ def test_an_iteration_that_fails_is_undone_and_made_again(event: str, error: Bas
             with pytest.raises((CallbackError, KeyboardInterrupt)):
                 algo.train()
             assert known(algo) == before
-            results.append(comparable(algo.train()))
+            result = algo.train()
+            assert result["iterations_since_restore"] == iteration + 1  # the clock is put back
+            results.append(comparable(result))
         assert known(algo) == expected_end
     for mine, other in zip(results, expected, strict=True):
         assert encode({**mine, "config": 0}) == encode({**other, "config": 0})

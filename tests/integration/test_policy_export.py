@@ -42,6 +42,14 @@ class BoxesEnv(gym.Env[Array, Array]):
         return self.observation_space.sample(), 0.0, True, False, {}
 
 
+class WideEnv(BoxesEnv):
+    """The bounds of one action dimension are beyond float32."""
+
+    action_space = gym.spaces.Box(
+        np.array([-2e40, -2.0, -2.0]), np.array([6e40, 2.0, np.inf]), dtype=np.float64
+    )
+
+
 class StartsAtThree(CountdownEnv):
     """Its first action is called 3."""
 
@@ -98,6 +106,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         BoxesEnv,
         {"model": {**LAYERS, "free_log_std": True}, "normalize_actions": False},
     ),
+    "PPO, bounds beyond float32": (PPOConfig, WideEnv, {"model": LAYERS}),
     "PG, sigmoid, start": (
         PGConfig,
         StartsAtThree,

@@ -61,6 +61,21 @@ def test_results_hold_exactly_the_standard_keys(num_env_runners: int) -> None:
         assert path.removeprefix("evaluation/") in evaluation, path
 
 
+class SetsByPath(DefaultCallbacks):
+    def on_train_result(self, *, result: dict[str, Any], **_: Any) -> None:
+        result["env_runners/num_env_steps_sampled"] = 1  # a key of its own, beside the standard one
+        result["mine/alone"] = 2
+
+
+def test_two_values_with_one_path_are_told_once_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    with config().callbacks(SetsByPath).build_algo() as algo:
+        results = [algo.train(), algo.train()]
+    assert [result.flat()["mine/alone"] for result in results] == [2, 2]
+    told = [text for text in caplog.messages if "two values" in text]
+    assert len(told) == 1
+    assert "'env_runners/num_env_steps_sampled'" in told[0]
+
+
 def test_before_anything_was_played_every_key_is_there() -> None:
     with config(env_config=LONG).build_algo() as algo:
         result = algo.train()

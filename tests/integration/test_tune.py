@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from callbacks import CallbackError
+from callbacks import CallbackError, RLlibCallback
 from trainer import PPOConfig, actors, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
@@ -170,6 +170,33 @@ def small_ppo(**settings: Any) -> PPOConfig:
         .env_runners(num_env_runners=0)
         .training(train_batch_size=64, minibatch_size=64, num_epochs=1, **settings)
     )
+
+
+class TellsItsTrial(RLlibCallback):
+    def on_algorithm_init(self, **_: Any) -> None:
+        self.began_in = tune.get_context().get_trial_id()
+
+    def on_train_result(self, *, result: dict[str, Any], **_: Any) -> None:
+        context = tune.get_context()
+        result["told"] = [self.began_in, context.get_trial_id(), context.get_trial_dir()]
+
+
+def test_callbacks_of_an_algorithm_know_their_trial(tmp_path: Path) -> None:
+    space = small_ppo(lr=tune.grid_search([1e-3, 1e-4])).callbacks(TellsItsTrial)
+    grid = run("PPO", tmp_path, space=space, stop={"training_iteration": 1})
+    told = [result.rows()[0]["told"] for result in grid]
+    assert told == [[id_, id_, grid[int(id_)].path] for id_ in ("00000", "00001")]
+    assert tune.get_context().get_trial_id() is None
+
+
+class Reports(tune.Trainable):
+    def step(self) -> Any:
+        tune.report(loss=1.0)
+
+
+def test_a_report_in_a_trial_of_a_class_is_refused(tmp_path: Path) -> None:
+    (result,) = run(Reports, tmp_path)
+    assert "rows are what step() returns" in str(result.error)
 
 
 @pytest.mark.process

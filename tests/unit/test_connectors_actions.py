@@ -36,6 +36,16 @@ def test_normalized_actions_are_scaled_to_the_bounds_and_clipped() -> None:
         assert BOUNDED.contains(decoded)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_range_beyond_floats_is_scaled(dtype: Any) -> None:
+    most = np.finfo(dtype).max
+    space = spaces.Box(np.array([-most, -2.0], dtype), np.array([most, 6.0], dtype), dtype=dtype)
+    for action, expected in ((-1.0, -1.0), (-0.5, -0.5), (0.5, 0.5), (7.0, 1.0)):
+        decoded = ActionDecoder(space).to_env(np.array([action, action], np.float32))
+        np.testing.assert_allclose(decoded[0] / most, expected, rtol=1e-3)
+        assert decoded[1] == 2.0 + 4.0 * expected
+
+
 def test_dimensions_without_bounds_stay_unchanged() -> None:
     decoder = ActionDecoder(MIXED, normalize_actions=True)
     decoded = decoder.to_env(np.array([0.5, 77.0, -5.0], np.float32))
@@ -55,11 +65,18 @@ def test_rows_are_decoded_by_themselves() -> None:
         assert decoder.to_env(row).tobytes() == together[index].tobytes()
 
 
-def test_env_space_in_float64_gets_float64() -> None:
-    space = spaces.Box(-2.0, 2.0, (1,), np.float64)
-    decoded = ActionDecoder(space).to_env(np.array([0.25], np.float32))
-    assert decoded.dtype == np.float64
-    assert decoded.tolist() == [0.5]
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+@pytest.mark.parametrize(
+    ("bound", "normalize", "expected"), [(2.0, True, 0.5), (2.0, False, 0.25), (np.inf, True, 0.25)]
+)
+def test_an_env_gets_the_number_type_of_its_space(
+    dtype: Any, bound: float, normalize: bool, expected: float
+) -> None:
+    space = spaces.Box(-bound, bound, (1,), dtype)
+    decoded = ActionDecoder(space, normalize_actions=normalize).to_env(np.array([0.25], np.float32))
+    assert decoded.dtype == dtype
+    assert decoded.tolist() == [expected]
+    assert space.contains(decoded)
 
 
 def test_start_of_discrete_spaces_is_added() -> None:

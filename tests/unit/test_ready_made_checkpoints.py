@@ -317,6 +317,27 @@ def test_a_checkpoint_of_its_own_is_not_listed_with_a_donors_score(tmp_path: Pat
     assert list(scores.items()) == [("000004", 8.5), ("000002", 3.0), ("000003", 2.0)]
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_clone_judges_by_what_it_saved_itself_also_after_an_undone_iteration(
+    seed: int, tmp_path: Path
+) -> None:
+    donor: Any = SteeredAlgorithm(BestCheckpoint(tmp_path / "donor", keep=2))
+    donor.tell_returns([7.0, 8.0, 9.0])
+    SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2)).tell_returns([1.0, 3.0, 2.0, 6.0])
+    clone: Any = SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2))
+    clone.callbacks.set_state(saved_state_of_chain(tmp_path / "donor" / "000003"))
+    clone.root_seed = 1
+    tell_loaded(clone)
+    clone.root_seed = seed
+    before = clone.callbacks.get_state()
+    for _ in range(2):
+        clone.callbacks.set_state(before)
+        clone.training_iteration = 3
+        clone.tell_returns([2.5])
+    assert clone.saved == ([] if seed == 1 else ["000004"] * 2)  # as one run goes on: 7 is more
+    assert list(clone.first.scores.values()) == ([9.0, 8.0] if seed == 1 else [3.0, 2.5])
+
+
 def saved_state_of_chain(path: Path) -> Any:
     return read_checkpoint(path).components["callbacks"]
 

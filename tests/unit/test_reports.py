@@ -214,7 +214,9 @@ def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path
     lines = [json.dumps(row(i, 5.0 * i, fault_tolerance=faults)) for i in (1, 2)]
     (run / "results.jsonl").write_text("\n".join(lines))
     (run / "video.gif").write_bytes(b"GIF89a")
-    page = write_report(run, tmp_path / "new" / "page.html").read_text()
+    title = "in \udce4"  # a byte of a path that is no character
+    page = write_report(run, tmp_path / "new" / "page.html", title=title).read_text()
+    assert "in \\udce4" in page
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)

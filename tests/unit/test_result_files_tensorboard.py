@@ -113,6 +113,24 @@ def test_numbers_without_thirty_bins_between_them_lose_no_row(
 
 
 @pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    "value", [10**400, np.timedelta64(5, "s"), np.timedelta64("NaT")], ids=["int", "time", "NaT"]
+)
+def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(
+    value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = TensorBoardResults(tmp_path)
+    for iteration in (1, 2):
+        results.append(row(iteration, mine={"bad": value}, loss=2.0, wide=[-1e308, 1e308]))
+        values = {each.tag: each for each in events(tmp_path)[-1].summary.value}
+        assert values["loss"].simple_value == 2.0
+        assert values["wide"].histo.num == 2
+        assert "mine/bad" not in values
+    assert ["'mine/bad'" in text for text in caplog.messages] == [True]
+    assert results.num_left_out == {"mine/bad": 2}
+
+
+@pytest.mark.usefixtures("library")
 def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
     results = TensorBoardResults(tmp_path)
     numbers = [1.0, 2.0, 2.0, 31.0, math.nan]

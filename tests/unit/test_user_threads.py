@@ -22,6 +22,7 @@ from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import wait_until
 
 LIMIT_S = 20.0
+OF_GROUP = "A method of the env runners"
 
 
 class Waiting(CountdownEnv):
@@ -89,9 +90,16 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
             "get_weights()": algo.get_weights,
             "set_weights()": lambda: algo.set_weights(weights),
             "export_policy()": lambda: export_policy(algo, tmp_path / "torn"),
-            "A method of the env runners": lambda: algo.env_runner_group.foreach_env_runner(id),
         }
-        for name, call in calls.items():
+        group, held = algo.env_runner_group, algo._weights()
+        of_group: list[Callable[[], Any]] = [
+            lambda: group.foreach_env_runner(id),
+            lambda: group.set_task(1),
+            lambda: group.set_weights(held),
+            group.get_state,
+            lambda: group.set_state(state["env_runners"]),
+        ]
+        for name, call in [*calls.items(), *((OF_GROUP, call) for call in of_group)]:
             with pytest.raises(TrainerError, match=r"train\(\) runs in thread 'other_0'") as caught:
                 call()
             assert str(caught.value).startswith(f"{name} was called in thread 'MainThread' while")

@@ -524,14 +524,18 @@ def _box_action(graph: PolicyGraph, inputs: str, module: RLModule, config: Algor
     space: Any = module.action_space
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
     action = _means(graph, inputs, module)
+    dtype = np.float32
+    if any(np.abs(x[np.isfinite(x)]).max(initial=0.0) > np.finfo(dtype).max for x in (low, high)):
+        dtype = np.float64  # its bounds are beyond float32
+        action = graph.cast(action, dtype)
     if config.normalize_actions:
         half_range = 0.5 * high - 0.5 * low
         is_bounded = np.isfinite(half_range)
         factors, middles = np.ones_like(low), np.zeros_like(low)
         factors[is_bounded] = half_range[is_bounded]
         middles[is_bounded] = low[is_bounded] + half_range[is_bounded]
-        action = graph.add("Mul", action, graph.constant(factors))
-        action = graph.add("Add", action, graph.constant(middles))
+        action = graph.add("Mul", action, graph.constant(factors, dtype))
+        action = graph.add("Add", action, graph.constant(middles, dtype))
     if config.normalize_actions or config.clip_actions:
-        action = graph.clipped(action, low, high, np.float32)
+        action = graph.clipped(action, low, high, dtype)
     return graph.cast(graph.reshaped(action, *space.shape), space.dtype)

@@ -334,6 +334,7 @@ class TrainingIterations:
                 )
             self._hidden.tell(metrics.peek(), result, but=peeked)
             merge_late_values(result, before=peeked, after=metrics.compile())
+            self._hidden.tell_of_one_path(result)
             waiting.run(result)
         finally:
             self._after_result = None

@@ -26,10 +26,11 @@ from callbacks import CallbackConfigError, CallbackError
 from callbacks.ready_made.metric_values import RETURN
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowedError, listing
+from checkpoints.file_system import remedy
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.cli import checkpoint_commands, commands, report_commands, tuning_commands
 from trainer.cli.commands import replay_episode
-from trainer.cli.output import complain, complain_with_traceback, set_up_logging
+from trainer.cli.output import complain, complain_with_traceback, flush_output, set_up_logging
 from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
@@ -109,7 +110,7 @@ exit codes:
        last one saved before
 """
 
-_EXPECTED_ERRORS = (TrainerError, CheckpointError, CallbackError, CallbackConfigError)
+_EXPECTED_ERRORS = (TrainerError, CheckpointError, CallbackError, CallbackConfigError, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,25 +123,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         atexit.register(gc.freeze)  # else Python would look through all that is there: 0.15 s
     parsed = _parsed(list(sys.argv[1:] if arguments is None else arguments))
     set_up_logging()
+    code = 0
     try:
         importing_is_over()
         with _signals_like_ctrl_c(), _damages_told_once():
-            code: int = parsed.command(parsed)
+            code = parsed.command(parsed)
+        flush_output()
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):  # the terminal may be closed
             print("Stopped.", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        pass  # the reader of the output has seen enough, as in `inspect … | head -1`
     except _EXPECTED_ERRORS as error:
         if parsed.traceback:
             complain_with_traceback(error)
         else:
             complain(f"{type(error).__name__}: {error}{_advice(parsed, error)}")
         return 1
-    except PermissionError as error:
-        complain(f"{type(error).__name__}: {error}. Check permissions and owner.")
-        return 1
-    except BrokenPipeError:
-        return 0  # the reader of the output has seen enough, as in `inspect … | head -1`
     finally:
         _let_go_of_closed_pipe()
     return code
@@ -176,7 +176,7 @@ def _advice(parsed: argparse.Namespace, error: Exception) -> str:
             "checkpoint in it; local-trainer runs lists runs."
         )
     if not isinstance(error, CodeNotAllowedError):
-        return ""
+        return f". {remedy(error)}." if isinstance(error, OSError) and error.errno else ""
     options = {"env": "--env NAME", "callbacks": "--callbacks NAME", "allow_code": "--allow-code"}
     offered = [option for name, option in options.items() if hasattr(parsed, name)]
     return f"\nOn the command line: {', or '.join(offered)}." if offered else ""

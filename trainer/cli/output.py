@@ -19,12 +19,37 @@ from trainer.errors import ConfigError
 
 def tell(text: str) -> None:
     """Print to standard output; everything but visible characters and ends of lines is escaped."""
-    print(printable(text))
+    _put(printable(text))
 
 
 def tell_json(value: Any) -> None:
     """Print JSON, whose texts are ASCII."""
-    print(json.dumps(value, indent=1, allow_nan=False))
+    _put(json.dumps(value, indent=1, allow_nan=False))
+
+
+def _put(text: str) -> None:
+    with _output_named():
+        try:
+            print(text)
+        except UnicodeEncodeError:  # escaped, as on standard error
+            print(text.encode("ascii", "backslashreplace").decode())
+
+
+def flush_output() -> None:
+    """Write what standard output still holds back, if there is one."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        with _output_named():
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _output_named() -> Iterator[None]:
+    """An error of the system names what could not be written, as those of files do."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def complain(text: str) -> None:

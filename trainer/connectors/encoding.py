@@ -703,7 +703,8 @@ def _decoder(space: gym.Space[Any], normalize_actions: bool, clip_actions: bool)
         has_bounds = bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
         if has_bounds and (normalize_actions or clip_actions):
             return decoder
-        return np.array  # a single number is an array for the env, too
+        # A single number is an array for the env, too, and of its number type.
+        return functools.partial(np.array, dtype=space.dtype)
     raise UnsupportedSpaceError(
         f"Actions for the space {space} cannot be chosen: possible are {ACTION_SPACES}. Change the "
         "action space with a wrapper around the env."
@@ -747,10 +748,21 @@ class _FloatDecoder:
         self._half_range = np.where(self._is_bounded, half_range, 0.0).astype(space.low.dtype)
         self._scaled_low = np.where(self._is_bounded, space.low, 0.0).astype(space.low.dtype)
         self._is_scaled = normalize_actions and bool(self._is_bounded.any())
+        # A range beyond floats is computed by halves. Others not: no bit of theirs may change.
+        largest = np.finfo(np.result_type(space.low.dtype, np.float32)).max
+        is_beyond = self._half_range > 0.5 * largest
+        self._factor = np.where(is_beyond, 2.0, 1.0).astype(np.float32)
+        self._is_halved = self._is_scaled and bool(is_beyond.any())
+        if self._is_halved:
+            self._half_range, self._scaled_low = (
+                each / self._factor for each in (self._half_range, self._scaled_low)
+            )
 
     def __call__(self, action: Any) -> Array:
         if self._is_scaled:
-            scaled = self._scaled_low + (action + 1.0) * self._half_range
+            known = np.clip(action, -1.0, 1.0) if self._is_halved else action
+            scaled = self._scaled_low + (known + 1.0) * self._half_range
+            scaled = scaled * self._factor if self._is_halved else scaled
             action = np.where(self._is_bounded, scaled, action)
         decoded: Array = np.minimum(np.maximum(action, self._low), self._high)
         return np.asarray(decoded).astype(self._low.dtype, copy=False)

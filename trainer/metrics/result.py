@@ -12,7 +12,7 @@ from typing import Any, Final
 from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean, nearest
-from checkpoints.trees import at_path, leaves
+from checkpoints.trees import at_path, leaves, named_leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
 
@@ -652,9 +652,10 @@ class ResultDict(dict[str, Any]):
     def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
         """`flat()` for any nested dict, such as what a callback or a file holds.
 
-        Keys that are no strings become text, so that all keys are.
+        Keys that are no strings become text, so that all keys are. Of values whose paths are one
+        text, the last stays; `train()` warns of such in its results.
         """
-        return {text_of(path): value for path, value in leaves(result)}
+        return dict(named_leaves(result))
 
     def summary(self, *, num_rows: int = 25) -> str:
         """The important rows as text, without config, lists and internals.
@@ -711,7 +712,7 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
 
 
 class HiddenMetrics:
-    """Names, once each, metrics that do not show because standard values lie over them."""
+    """Names, once each, metrics that do not show because others have their place."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
@@ -733,6 +734,20 @@ class HiddenMetrics:
                     "or of a group of such, or lies below one. Log it under a name of your own.",
                     name,
                 )
+
+    def tell_of_one_path(self, result: Mapping[str, Any]) -> None:
+        """Warns of values that have one path as text: lists by path hold only one of them."""
+        found: set[str] = set()
+        for name, _ in named_leaves(result):
+            if name in found and name not in self._told:
+                self._told.add(name)
+                _LOGGER.warning(
+                    "The result has two values called %r, because a key has a slash in it, or is a "
+                    "number beside its text; result.flat(), CSV files and loggers show one of them."
+                    " To change a value, write result['a']['b'], not result['a/b'].",
+                    name,
+                )
+            found.add(name)
 
 
 def _is_taken(path: Path, tree: Any) -> bool:

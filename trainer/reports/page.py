@@ -69,7 +69,8 @@ def write_report(
         )
     environment = jinja.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     content = environment.from_string(_TEMPLATE).render(title=title, **_tables(runs, labels))
-    write_whole_file(target, content.encode(), overwrite=True)
+    data = content.encode(errors="backslashreplace")  # bytes of paths that are no characters
+    write_whole_file(target, data, overwrite=True)
     return target
 
 

@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -129,7 +130,7 @@ class Asking:
 
     def run(self, asks: Mapping[int, Ask | None]) -> RoundResult:
         """Carries a round through; runners that were given up are left out."""
-        with self._one_thread.alone("A method of the env runners"):
+        with self.alone():
             round_ = self.new_round()
             places = self._records.places
             result = round_.run(
@@ -137,6 +138,10 @@ class Asking:
             )
             self.take_over(result)
             return result
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Surrounds what changes or copies what runners hold; a TrainerError as of `new_round`."""
+        return self._one_thread.alone("A method of the env runners")
 
     def new_round(self) -> Round:
         """A round for what is asked next; what is under way is finished first.

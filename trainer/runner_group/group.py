@@ -644,8 +644,9 @@ class EnvRunnerGroup:
         Raises:
             ConfigError: their number is not that of the slots.
         """
-        self._asking.finish()
-        self.tasks.set(tasks)
+        with self._asking.alone():
+            self._asking.finish()
+            self.tasks.set(tasks)
 
     def get_tasks(self) -> list[Any]:
         """The tasks of all sub-envs, by env slot; None where there is none.
@@ -685,8 +686,9 @@ class EnvRunnerGroup:
 
         Background calls of users' functions are waited for: what they change belongs to it.
         """
-        self.calls.finish()
-        return self.slot_states.get_state()
+        with self._asking.alone():
+            self.calls.finish()
+            return self.slot_states.get_state()
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
@@ -699,17 +701,19 @@ class EnvRunnerGroup:
         """
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
-        self.calls.abandon()
-        if self._ahead is not None:
-            self._asking.abandon()
-        self.slot_states.set_state(state)
+        with self._asking.alone():
+            self.calls.abandon()
+            if self._ahead is not None:
+                self._asking.abandon()
+            self.slot_states.set_state(state)
 
     # ---- what runners hold
 
     def set_weights(self, weights: Weights) -> None:
         """Gives every runner new weights, with the next thing it is asked."""
-        self.calls.finish()  # calls to come would have those that these began with
-        self._asking.weights = weights
+        with self._asking.alone():
+            self.calls.finish()  # calls to come would have those that these began with
+            self._asking.weights = weights
 
     @property
     def table(self) -> ModuleTable:

@@ -1,4 +1,4 @@
-"""What a function trainable talks to while it runs: `report`, `get_checkpoint`, `get_context`.
+"""What a trainable talks to while it runs: `report` of functions, `get_checkpoint`, `get_context`.
 
 A trial's function runs in a thread of the trial's process. `report` hands a row over and waits
 until the tuner wants the next one, so a function never runs ahead of what it was asked for, and is
@@ -7,9 +7,10 @@ stopped there: `report` then raises `TrialStopped`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from queue import SimpleQueue
@@ -140,6 +141,7 @@ class Session:
         wanted: an item per row that is wanted; False stops the function.
         told: keys of values that were left out of rows, each told once.
         on_resumable: called in the function's thread after a row that came with a checkpoint.
+        is_of_class: there is no function's thread: the rows are what `step` returns.
     """
 
     context: TuneContext
@@ -148,6 +150,7 @@ class Session:
     wanted: SimpleQueue[bool] = field(default_factory=SimpleQueue)
     told: set[str] = field(default_factory=set)
     on_resumable: Callable[[], None] = lambda: None
+    is_of_class: bool = False
     _arrival: ArrivalFlag = field(default_factory=ArrivalFlag)
 
     def put(self, item: Any) -> None:
@@ -183,7 +186,7 @@ class Session:
 
 
 class _Sessions(threading.local):
-    """The session of this thread; a trial's function and what it calls run in one."""
+    """The session of this thread; a trial's function, or a call of its class, runs in one."""
 
     current: Session | None = None
 
@@ -201,6 +204,17 @@ def enter_session(session: Session, *, for_process: bool) -> None:
     _SESSIONS.current = session
     if for_process:
         _OF_PROCESS[:] = [session]
+
+
+@contextlib.contextmanager
+def in_session(session: Session, *, for_process: bool) -> Iterator[None]:
+    """As `enter_session`, for the time of one call in a thread that is not the trial's own."""
+    before = _SESSIONS.current
+    enter_session(session, for_process=for_process)
+    try:
+        yield
+    finally:
+        _SESSIONS.current = before
 
 
 def current_session() -> Session | None:
@@ -234,6 +248,12 @@ def report(
         raise TuneError(
             "tune.report() was called outside of a trial, where rows go nowhere. Give the "
             "function to a tuner: tune.Tuner(function, param_space={…}).fit()."
+        )
+    if session.is_of_class:
+        raise TuneError(
+            "tune.report() was called in a trial of a class, whose rows are what step() returns; "
+            "those of an algorithm are its results. Put the values there: in on_train_result, "
+            "result['mine'] = value."
         )
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TuneError(

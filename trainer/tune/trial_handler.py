@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import Empty
 from typing import Any, Final
@@ -42,6 +43,7 @@ from trainer.tune.session import (
     TrialStopped,
     TuneContext,
     enter_session,
+    in_session,
     old_reporter,
     reported_row,
 )
@@ -302,16 +304,25 @@ class _ClassRun:
         self._handler = handler
         self._told: set[str] = set()
         cls = type(spec.target.__name__, (spec.target,), {"_context": boot.context})
-        self._trainable: Trainable = cls(config, **spec.loaded_parameters())
-        if boot.checkpoint is not None:
-            self._trainable.restore(boot.checkpoint, iteration=boot.row_number)
-            if boot.new_seed is not None and isinstance(self._trainable, AlgorithmTrainable):
-                self._trainable.adopt_seed(boot.new_seed)
+        with self._in_trial():
+            self._trainable: Trainable = cls(config, **spec.loaded_parameters())
+            if boot.checkpoint is not None:
+                self._trainable.restore(boot.checkpoint, iteration=boot.row_number)
+                if boot.new_seed is not None and isinstance(self._trainable, AlgorithmTrainable):
+                    self._trainable.adopt_seed(boot.new_seed)
+
+    def _in_trial(self) -> AbstractContextManager[None]:
+        """What the trainable and its callbacks do in here finds the trial's context."""
+        boot = self._handler.boot
+        checkpoint = None if boot.checkpoint is None else Checkpoint(boot.checkpoint)
+        session = Session(boot.context, checkpoint, is_of_class=True)
+        return in_session(session, for_process=boot.is_own_process)
 
     def next_row(self) -> ReportedRow:
         """A row."""
         self._handler.seed_row()
-        row = self._trainable.train()
+        with self._in_trial():
+            row = self._trainable.train()
         is_result = isinstance(self._trainable, AlgorithmTrainable)
         metrics = {key: value for key, value in row.items() if key != "config"}
         plain = reported_row(metrics, {}, told=self._told, takes_arrays=is_result)
@@ -319,12 +330,15 @@ class _ClassRun:
 
     def save(self, folder: Path) -> None:
         """Saves the state of the newest row."""
-        self._trainable.save(folder)
+        with self._in_trial():
+            self._trainable.save(folder)
 
     def reset(self, config: Any) -> None:
         """Becomes another trial."""
         name = type(self._trainable).__name__
-        if not self._trainable.reset_config(config):
+        with self._in_trial():
+            is_reset = self._trainable.reset_config(config)
+        if not is_reset:
             raise TuneError(
                 f"{name}.reset_config() did not return True, so the object could not be reused "
                 "for the next trial. Make it return True, or leave reuse_actors=False."
@@ -336,7 +350,8 @@ class _ClassRun:
     def stop(self) -> bool:
         """Calls `cleanup`, once."""
         trainable, self._trainable = self._trainable, _STOPPED
-        trainable.stop()
+        with self._in_trial():
+            trainable.stop()
         return True
 
 
