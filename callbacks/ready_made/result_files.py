@@ -639,11 +639,7 @@ class TensorBoardResults:
             if path in _NOT_SHOWN or isinstance(value, bool | np.bool_):
                 continue
             try:
-                with np.errstate(
-                    over="ignore", invalid="ignore"
-                ):  # of lists near the largest float
-                    fields = _shown(value)
-                if fields:
+                if fields := _shown(value):
                     yield make(tag=path, **fields)
             except (TypeError, ValueError, OverflowError) as error:
                 self.num_left_out[path] = self.num_left_out.get(path, 0) + 1

@@ -426,10 +426,10 @@ class BestCheckpoint(SavingCallback):
         self._loaded = (_root_seed(algorithm), self._kept)
 
     def _decide(self, algorithm: AlgorithmView, result: dict[str, Any]) -> None:
-        seed, kept = self._loaded
+        seed, loaded = self._loaded
         # While nothing was added to it, so that an undone iteration is judged alike. A clone that
         # is made again later finds fewer in its list: only those that others outdid meanwhile.
-        if self._kept == kept and seed != _root_seed(algorithm):
+        if self._kept == loaded and seed != _root_seed(algorithm):
             self._kept = self._own_entries(before=algorithm.training_iteration)
         score = self._metric.read(result, config=algorithm.config)
         self._decision = None
