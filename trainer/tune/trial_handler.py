@@ -303,6 +303,7 @@ class _ClassRun:
         boot = handler.boot
         self._handler = handler
         self._told: set[str] = set()
+        self._session = self._new_session()  # now: the tuner may remove the checkpoint later
         cls = type(spec.target.__name__, (spec.target,), {"_context": boot.context})
         with self._in_trial():
             self._trainable: Trainable = cls(config, **spec.loaded_parameters())
@@ -311,12 +312,14 @@ class _ClassRun:
                 if boot.new_seed is not None and isinstance(self._trainable, AlgorithmTrainable):
                     self._trainable.adopt_seed(boot.new_seed)
 
-    def _in_trial(self) -> AbstractContextManager[None]:
-        """What the trainable and its callbacks do in here finds the trial's context."""
+    def _new_session(self) -> Session:
         boot = self._handler.boot
         checkpoint = None if boot.checkpoint is None else Checkpoint(boot.checkpoint)
-        session = Session(boot.context, checkpoint, is_of_class=True)
-        return in_session(session, for_process=boot.is_own_process)
+        return Session(boot.context, checkpoint, is_of_class=True)
+
+    def _in_trial(self) -> AbstractContextManager[None]:
+        """What the trainable and its callbacks do in here finds the trial's context."""
+        return in_session(self._session, for_process=self._handler.boot.is_own_process)
 
     def next_row(self) -> ReportedRow:
         """A row."""
@@ -336,6 +339,7 @@ class _ClassRun:
     def reset(self, config: Any) -> None:
         """Becomes another trial."""
         name = type(self._trainable).__name__
+        self._session = self._new_session()
         with self._in_trial():
             is_reset = self._trainable.reset_config(config)
         if not is_reset:
