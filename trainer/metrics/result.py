@@ -711,7 +711,7 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
 
 
 class HiddenMetrics:
-    """Names, once each, metrics that do not show because standard values lie over them."""
+    """Names, once each, metrics that standard values lie over, or that are taken for such."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
@@ -723,16 +723,37 @@ class HiddenMetrics:
         *,
         but: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Warns of the metrics that `overlaid(metrics, standard)` leaves out, `but` those there."""
+        """Warns of metrics that `overlaid(metrics, standard)` leaves out or shows as standard ones.
+
+        Not of those that are in `but`.
+        """
         for path, _ in leaves(metrics):
             name = text_of(path)
-            if name not in self._told and _is_taken(path, standard) and not _is_taken(path, but):
-                self._told.add(name)
-                _LOGGER.warning(
-                    "The metric %r does not appear in results: it has the name of a standard key "
-                    "or of a group of such, or lies below one. Log it under a name of your own.",
-                    name,
+            if name in self._told or _is_taken(path, but):
+                continue
+            if _is_taken(path, standard):
+                problem = (
+                    "does not appear in results: it has the name of a standard key or of a group "
+                    "of such, or lies below one"
                 )
+            elif _is_reserved(name):
+                problem = (
+                    "is found where results are asked for a standard value: it has the name of a "
+                    "standard key, of a group of such, or of one of RLlib's old keys"
+                )
+            else:
+                continue
+            self._told.add(name)
+            _LOGGER.warning("The metric %r %s. Log it under a name of your own.", name, problem)
+
+
+@functools.lru_cache(maxsize=4096)  # metrics have the same names in each iteration
+def _is_reserved(name: str) -> bool:
+    """Whether a name is an old key, or a standard key or group that not every result has."""
+    group = f"{name.removeprefix('evaluation/')}/"
+    return name in OLD_NAMES.result_keys or any(
+        f"{key.pattern}/".startswith(group) for key in STANDARD_KEYS
+    )
 
 
 def _is_taken(path: Path, tree: Any) -> bool:
