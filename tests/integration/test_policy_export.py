@@ -295,7 +295,7 @@ def test_what_does_not_fit_a_policy_file_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(PolicyFileError, match=text):
             policy.predict(*arguments)
-    with pytest.raises(PolicyFileError, match="unequal lengths: {'obs': 2, 'action_mask': 1}"):
+    with pytest.raises(PolicyFileError, match=r"unequal lengths: \{'obs': 2, 'action_mask': 1\}"):
         policy.run({"obs": np.zeros((2, 4)), "action_mask": np.ones((1, 3))})
     whole = file.read_bytes()
     with np.load(file) as arrays:
