@@ -133,8 +133,8 @@ class Policy:
             The action; of a network with memory: (action, state after).
 
         Raises:
-            PolicyFileError: a shape is another, or the mask, the state or the reward is missing, or
-                is not asked for.
+            PolicyFileError: a shape is another, a number is not finite, or the mask, the state or
+                the reward is missing, or is not asked for.
         """
         given: dict[str, Any] = {"obs": observation}
         if action_mask is not None:
@@ -145,7 +145,7 @@ class Policy:
             given[PREV_REWARDS] = 0.0
         before = self.initial_state() if state is None else state
         given |= {f"{STATE_IN}{name}": value for name, value in before.items()}
-        outputs = self.run({name: np.asarray(value)[None] for name, value in given.items()})
+        outputs = self.run({name: [value] for name, value in given.items()})
         action = outputs["action"][0, ...]  # an array also of a Box of shape (), as its envs take
         action = action.item() if action.ndim == 0 and action.dtype.kind in "iu" else action
         if not self.is_stateful:
@@ -163,7 +163,7 @@ class Policy:
             inputs: arrays [batch, *shape] by name.
 
         Raises:
-            PolicyFileError: one is missing, unknown, or of another shape.
+            PolicyFileError: one is missing, unknown, not finite, or of another shape.
         """
         values = {**self._constants, **self._checked(inputs)}
         for operator, names, output, attributes in self._nodes:
@@ -180,13 +180,31 @@ class Policy:
             )
         checked = {}
         for name, (shape, dtype) in wanted.items():
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError as error:  # lists of different lengths
+                raise PolicyFileError(
+                    f"The policy was given {name!r} as what is no array ({error}); expected "
+                    f"numbers of shape {('batch', *shape)} (`predict`: {shape})."
+                ) from error
             if array.shape[1:] != shape or array.ndim == 0 or array.dtype.kind not in "biuf":
                 raise PolicyFileError(
                     f"The policy was given {name!r} as {array.dtype} of shape {array.shape}; "
                     f"expected numbers of shape {('batch', *shape)} (`predict`: {shape})."
                 )
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise PolicyFileError(
+                    f"The policy was given {name!r} with numbers that are not finite, so no action "
+                    "follows from it. Look for a missing value or a division by zero where it "
+                    "comes from."
+                )
             checked[name] = array.astype(dtype)
+        lengths = {name: len(array) for name, array in checked.items()}
+        if len(set(lengths.values())) > 1:
+            raise PolicyFileError(
+                f"The policy was given batches of unequal lengths: {lengths}; expected the same "
+                "number of rows of each. Give a row of each input for every observation."
+            )
         return checked
 
 

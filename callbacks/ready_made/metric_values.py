@@ -8,6 +8,7 @@ evaluation. It may also be absent because nothing logs it, and then waiting for 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -30,12 +31,13 @@ _LONGEST: Final = 60
 def task_name(task: Any) -> str:
     """The name of a task in results: the text itself, the number, or else what `repr` gives.
 
-    Slashes, which separate the parts of a path, become bars, and long names are cut.
+    Slashes, which separate the parts of a path, become bars, long names are cut, and addresses are
+    left out: a copy in another process has another one.
     """
     if isinstance(task, np.ndarray | np.generic):
         task = task.tolist()
     text = task if isinstance(task, str) and task else repr(task)
-    text = text.replace("/", "|")
+    text = re.sub(" at 0x[0-9a-fA-F]+", "", text).replace("/", "|")
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

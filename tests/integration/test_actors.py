@@ -62,6 +62,11 @@ class Counter:
     def fail(self) -> None:
         raise OwnError(7, "mine")
 
+    def lock(self) -> Any:
+        return {"a": threading.Lock()}
+
+    def _hidden(self) -> None: ...
+
     def unpicklable(self) -> Any:
         return (value for value in range(3))
 
@@ -140,6 +145,15 @@ def test_what_cannot_travel_is_named_and_the_actor_goes_on() -> None:
     counter = Counter.remote()
     with pytest.raises(SerializationError, match=r"echo\(\) of actor Counter was not called"):
         counter.echo.remote(threading.Lock())
+    for arguments, keywords, place in (
+        ((1, threading.Lock()), {}, r"\[1\]"),
+        (([1, threading.Lock()],), {}, r"\[0\]\[1\]"),
+        ((), {"value": threading.Lock()}, r"\['value'\]"),
+    ):
+        with pytest.raises(SerializationError, match=rf"arguments of echo\(\){place} is a lock"):
+            counter.echo.remote(*arguments, **keywords)
+    with pytest.raises(SerializationError, match=r"result of Counter.lock\(\)\['a'\] is a lock"):
+        actors.get(counter.lock.remote())
     with pytest.raises(Exception, match=r"result of Counter.unpicklable\(\)"):
         actors.get(counter.unpicklable.remote())
     for method, kind in {
@@ -177,6 +191,10 @@ def test_mistakes_with_methods_say_what_to_write() -> None:
         counter.inc(1)
     with pytest.raises(AttributeError, match="Did you mean 'inc'"):
         counter.incr.remote(1)
+    with pytest.raises(AttributeError, match=r"`_hidden` of the .* is private"):
+        counter._hidden.remote()
+    with pytest.raises(TypeError, match=r"`inc.options\(num_returns=2\)`: .*`handle.inc.remote"):
+        counter.inc.options(num_returns=2)
     with pytest.raises(TypeError, match="argument"):
         actors.get(counter.inc.remote(1, 2, 3))
     with pytest.raises(AttributeError, match=r"`count = 5` would be set on this handle alone"):

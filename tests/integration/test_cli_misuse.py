@@ -41,9 +41,13 @@ pytestmark = pytest.mark.process
         (["train", "--env", ENV, "--num-env-runners", "-1"], "a whole number of at least 0"),
         (["train", "--env", ENV, "--seed", "-1"], "--seed: '-1' is not a whole number"),
         (["evaluate", "run", "--episodes", "0"], "--episodes: '0' is not a whole number"),
+        (["evaluate", ""], "argument path: the path is empty"),
+        (["diff", "run", ""], "argument second: the path is empty"),
+        (["report", "run", ""], "argument RUN: the path is empty"),
+        (["train", "--env", ENV, "--run-dir", ""], "argument --run-dir: the path is empty"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(
+def test_numbers_and_paths_that_make_no_sense_are_refused(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -107,9 +107,10 @@ def test_what_a_checkpoint_names_is_not_imported(tmp_path: Path, module: str) ->
 
 
 def test_a_callback_without_its_module_is_refused(tmp_path: Path) -> None:
-    words = ["--env", COUNTDOWN, "--run-dir", "run", "--callbacks", "Mine"]
+    words = ["--env", COUNTDOWN, "--run-dir", "run", "--callbacks", "BestCheckpiont"]
     refused = run("train", *words, folder=tmp_path, code=1).stderr
-    assert "--callbacks Mine: expected a name and the module that it is in" in refused
+    assert "--callbacks BestCheckpiont: expected a name and the module that it is in" in refused
+    assert "Did you mean 'BestCheckpoint'?" in refused
 
 
 def test_a_module_and_an_id_in_the_api(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -297,9 +298,14 @@ def test_what_does_not_fit_a_policy_file_is_told(tmp_path: Path) -> None:
         (([0.0] * 4,), "takes .'action_mask', 'obs'."),
         (([0.0] * 3, [1, 1, 1]), r"shape \(1, 3\)"),
         ((["a"] * 4, [1, 1, 1]), "expected numbers"),
+        (([[0.0], [0.0, 0.0]], [1, 1, 1]), "'obs' as what is no array"),
+        (([0.0, math.nan, 0.0, 0.0], [1, 1, 1]), "'obs' with numbers that are not finite"),
+        (([0.0] * 3 + [math.inf], [1, 1, 1]), "'obs' with numbers that are not finite"),
     ):
         with pytest.raises(PolicyFileError, match=text):
             policy.predict(*arguments)
+    with pytest.raises(PolicyFileError, match=r"unequal lengths: \{'obs': 2, 'action_mask': 1\}"):
+        policy.run({"obs": np.zeros((2, 4)), "action_mask": np.ones((1, 3))})
     whole = file.read_bytes()
     with np.load(file) as arrays:
         contents = dict(arrays)

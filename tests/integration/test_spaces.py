@@ -11,6 +11,7 @@ from gymnasium import spaces
 from tests.exact_runs import MaskedEnv, NestedEnv
 from tests.small_runs import small_ppo
 from trainer import PPOConfig, RLlibCallback
+from trainer.algorithms.inference import check_single
 from trainer.errors import ConfigError, EnvContractError, UnsupportedSpaceError
 from trainer.testing.envs import TargetEnv
 
@@ -106,6 +107,44 @@ def test_compute_single_action_takes_one_observation_in_the_form_of_its_space() 
                 algo.compute_single_action({**observation, "observations": wrong})
         with pytest.raises(EnvContractError, match="expected a dict of observations by agent"):
             algo.compute_actions(image)
+        with pytest.raises(EnvContractError, match=r"observation, info = env\.reset"):
+            algo.compute_single_action((observation, {}))
+        with pytest.raises(ConfigError, match="got no observation"):
+            algo.compute_single_action(input_dict={"observation": observation})
+
+
+_NUMBERS = spaces.Box(-1.0, 1.0, (3,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "words"),
+    [
+        (_NUMBERS, (np.zeros(3), {}), "observation, info = env.reset"),
+        (spaces.Discrete(3), (1, {}), "observation, info = env.reset"),
+        (spaces.Tuple((_NUMBERS,)), ((np.zeros(3),), {"a": 1}), "observation, info = env.reset"),
+        (_NUMBERS, ((1, 2), (3,)), r"shape \[2\] was given"),
+        (spaces.Tuple((_NUMBERS, _NUMBERS)), (np.zeros(3), np.zeros(2)), r"shape \[2\] was given"),
+    ],
+)
+def test_what_is_not_one_observation_is_refused(
+    space: spaces.Space[Any], observation: Any, words: str
+) -> None:
+    with pytest.raises(EnvContractError, match=words):
+        check_single(space, observation)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (spaces.Tuple((_NUMBERS, spaces.Dict({"a": _NUMBERS}))), (np.zeros(3), {"a": np.zeros(3)})),
+        (spaces.Dict({"a": _NUMBERS}), (np.zeros(3),)),  # the encoder tells
+        (spaces.Tuple((_NUMBERS, _NUMBERS)), (np.zeros(3),)),
+    ],
+)
+def test_other_containers_are_left_to_the_encoder(
+    space: spaces.Space[Any], observation: Any
+) -> None:
+    check_single(space, observation)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,18 @@ def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch: pytest.MonkeyPatc
         ({"type": "SoftQ", "temperature": 0}, ConfigError, "> 0"),
         ({"type": Stubborn, "favorite": 1}, UnknownSettingError, "Did you mean 'favourite'"),
         ({"type": "EpsilonGreedy", "initial_epsilon": 1.5}, ConfigError, "≤ 1"),
+        ({"type": "EpsilonGreedy", "epsilon_schedule": 1.5}, ConfigError, "reaches 1.5"),
+        ({"type": "EpsilonGreedy", "epsilon_schedule": [[0, 1], [9, 2]]}, ConfigError, "reaches 2"),
+        (
+            {"type": "EpsilonGreedy", "epsilon_schedule": PiecewiseSchedule([(1, 0.1)], 3.0)},
+            ConfigError,
+            "reaches 3; expected values of at most 1",
+        ),
+        (
+            {"type": "EpsilonGreedy", "epsilon_schedule": LinearSchedule(9, 0.1, initial_p=1.1)},
+            ConfigError,
+            "reaches 1.1",
+        ),
         ({"type": "EpsilonGreedy", "epsilon_timesteps": 0.5}, ConfigError, "an int ≥ 0"),
         ({"type": "GaussianNoise", "stddev": "big"}, ConfigError, "stddev='big'"),
         ({"type": "ParameterNoise", "random_timesteps": "x"}, ConfigError, "timesteps='x'.*an int"),
@@ -118,6 +130,47 @@ def test_mistakes_are_found_when_configured(config: Any, error: type, text: str)
         ExplorationSpec.from_config(config)
     with pytest.raises(error, match=f"(?s){text}"):
         PPOConfig().exploration(exploration_config=config).validate()
+
+
+class WithoutBase(Stubborn):
+    def __init__(self, action_space: Any, **context: Any) -> None: ...
+
+
+class WithoutSpace(Stubborn):
+    def __init__(self, **context: Any) -> None: ...
+
+
+class WithoutDefault(Stubborn):
+    def __init__(self, action_space: Any, *, until: int, **context: Any) -> None:
+        super().__init__(action_space, framework="", model=None, **context)
+
+
+class WithoutActions(Exploration): ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (WithoutBase, r"super\(\).__init__\(action_space, \*\*context\)"),
+        (WithoutSpace, "cannot be made: too many positional arguments.*action_space"),
+        (WithoutDefault, "cannot be made: missing a required.* 'until'.*beside `type`"),
+        (WithoutActions, r"lacks get_exploration_action\(\)"),
+        (lambda: None, "cannot be made: too many positional arguments"),
+    ],
+)
+def test_strategies_that_cannot_be_made_say_what_to_write(kind: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)exploration_config: .*{text}"):
+        made({"type": kind}, _TWO)
+
+
+def test_a_strategy_with_an_argument_of_its_own_is_made() -> None:
+    assert isinstance(made({"type": WithoutDefault, "until": 3}, _TWO), WithoutDefault)
+
+
+def test_another_kind_of_schedule_or_scale_may_be_above_one() -> None:
+    schedule = LinearSchedule(9, 0.1, initial_p=1.1)
+    strategy: Any = made({"type": "GaussianNoise", "scale_schedule": schedule}, _BOX)
+    assert strategy.scale(0) == 1.1
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", [[0, 1.0], [0, 0.1]], 2.0])

@@ -231,7 +231,6 @@ def test_other_options_later_warn_once_and_change_nothing(
         ("group/by_agent/mine", False),
         ("mine/mean", False),
         (("group", 1), False),
-        ("episode_reward_mean", False),  # RLlib's name of a standard key is no such key
     ],
 )
 def test_a_metric_that_does_not_show_is_told_once(
@@ -251,6 +250,31 @@ def test_a_metric_that_does_not_show_is_told_once(
     hidden = HiddenMetrics()
     hidden.tell(logger.peek(), standard, but=logger.peek())  # what showed before
     assert len(caplog.messages) == is_told
+
+
+@pytest.mark.parametrize(
+    ("key", "is_told"),
+    [
+        ("episode_reward_mean", True),
+        ("evaluation", True),
+        ("evaluation/env_runners/episode_return_mean", True),
+        ("replay_buffer/num_env_steps_stored", True),
+        ("stop_reason", True),
+        ("evaluation/mine", False),
+        ("replay_buffer/mine", False),
+        ("evaluations", False),
+    ],
+)
+def test_a_metric_that_is_taken_for_a_standard_one_is_told_once(
+    key: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    standard = ResultDict({"env_runners": {"episode_return_mean": 3.0}})
+    logger, hidden = MetricsLogger(root=True), HiddenMetrics()
+    logger.log_value(key, 5, min_max=False)
+    for _ in range(2):
+        hidden.tell(logger.peek(), standard)
+    assert ResultDict(overlaid(logger.peek(), standard))[key] == 5
+    assert [f"{key!r} is found where" in text for text in caplog.messages] == [True] * is_told
 
 
 @pytest.mark.parametrize(

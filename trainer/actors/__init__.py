@@ -27,7 +27,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callbacks import PackingError
 from checkpoints.arguments import checked_arguments, integer
 from checkpoints.nearest_names import nearest
 from trainer.actors.connection import Answer, close_links, wait_for
@@ -54,7 +53,6 @@ from trainer.errors import (
     ActorNameError,
     ActorTimeoutError,
     ActorUsageError,
-    SerializationError,
 )
 
 __all__ = [
@@ -201,10 +199,7 @@ def put(value: Any) -> Future:
     Raises:
         SerializationError: it cannot be pickled.
     """
-    try:
-        packed = pack_value(value, "the value given to put()")
-    except PackingError as error:
-        raise SerializationError(str(error)) from error
+    packed = pack_value(value, "the value given to put()")
     future = Answer("put()")
     future.arrival.bring((VALUE, packed))
     return future

@@ -549,6 +549,15 @@ class ActorMethod:
         """
         return link_to(self._address).call(self._name, args, kwargs)
 
+    def options(self, **options: Any) -> ActorMethod:
+        """Refused: a call has no options here."""
+        given = ", ".join(f"{name}={value!r:.80}" for name, value in options.items())
+        raise ActorUsageError(
+            f"`{self._name}.options({given})`: calls have no options here. Every call is answered "
+            f"by one value, in the order in which they were made; write "
+            f"`handle.{self._name}.remote(…)`. A limit of time is `actors.get(future, timeout=…)`."
+        )
+
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refused: the object is in another process."""
         raise ActorUsageError(
@@ -578,6 +587,11 @@ class ActorHandle:
         address = self.__dict__.get("_address")
         if address is None or (name.startswith("__") and name not in address.methods):
             raise AttributeError(name)
+        if name.startswith("_") and name not in address.methods:
+            raise ActorUsageError(
+                f"`{name}` of the {address.describe()} begins with `_`, so it is private and "
+                "cannot be called from outside. Call it in a public method, or rename it."
+            )
         if name not in address.methods:
             hint = did_you_mean(name, address.methods) or f" It has {', '.join(address.methods)}."
             raise ActorUsageError(

@@ -30,10 +30,11 @@ from typing import Any, Final
 
 import cloudpickle
 
+from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints.data_classes import dataclass
 from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
-from trainer.errors import ActorUsageError
+from trainer.errors import ActorUsageError, SerializationError
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.process_start import ImportPath
 from trainer.runtime.worker import die_with_parent, flush_output, prepare_process, unpack
@@ -172,14 +173,22 @@ _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 
 def pack_value(value: object, name: str) -> bytes:
-    """A value for another process; errors call it `name`. A PackingError if it cannot travel."""
+    """A value for another process; a SerializationError, which calls it `name`, if it cannot go."""
     if type(value) in _PLAIN:
         return pickle.dumps(value, _PROTOCOL)  # measured: a tenth of what cloudpickle takes
-    return pack_object(value, name=name)
+    try:
+        return pack_object(value, name=name)
+    except PackingError as error:
+        raise SerializationError(str(error)) from error
 
 
 def pack_arguments(arguments: list[Any], keywords: dict[str, Any], name: str) -> bytes:
-    """The arguments of a call for another process; name and errors as of `pack_value`."""
+    """The arguments of a call for another process; a PackingError, as of `pack_object`."""
     if not keywords and all(type(argument) in _PLAIN for argument in arguments):
         return pickle.dumps((arguments, keywords), _PROTOCOL)
-    return pack_object((arguments, keywords), name=name)
+    try:
+        return pack_object((arguments, keywords), name=name)
+    except PackingError:
+        for place, argument in (*enumerate(arguments), *keywords.items()):
+            pack_object(argument, name=f"{name}[{place!r}]")  # raises: names it as it was given
+        raise

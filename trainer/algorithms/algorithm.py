@@ -1079,7 +1079,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
                 policy_id = self._modules_of([agent_id], episode)[agent_id]
             module_id = known_module(policy_id, self.learners, "policy_id")
             if observation is None and input_dict is not None:
-                observation = input_dict["obs"]
+                observation = input_dict.get("obs")
             request = ActionRequest(
                 number=self.counters.num_actions_computed + 1,
                 timestep=self.counters.num_env_steps_sampled if timestep is None else timestep,

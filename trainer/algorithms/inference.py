@@ -315,21 +315,33 @@ def modules_named(
 
 
 def check_single(space: gymnasium.Space[Any], observation: Any) -> None:
-    """Refuses a batch, or an observation whose axes stand in another order.
+    """Refuses a batch, what `reset` returns, or an observation whose axes stand in another order.
 
     Its numbers may be as many as those of one observation, and an action would come out.
 
     Raises:
         EnvContractError: a part of it has another shape than its space.
     """
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        keys: Any = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
-        is_container = isinstance(observation, dict | tuple | list)
-        for key in keys if is_container else ():
-            if not isinstance(observation, dict) or key in observation:
-                check_single(space[key], observation[key])
+    if _is_of_reset(space, observation):
+        raise EnvContractError(
+            "A pair of an observation and a dict was given; expected the observation alone. It "
+            "looks like what `env.reset()` returns: write `observation, info = env.reset()`."
+        )
+    if isinstance(space, spaces.Dict):
+        given = observation if isinstance(observation, Mapping) else {}
+        for key in given.keys() & space.keys():
+            check_single(space[key], given[key])
         return
-    found, expected = np.shape(observation), space.shape or ()
+    if isinstance(space, spaces.Tuple):
+        parts = observation if isinstance(observation, tuple | list) else ()
+        for part_space, part in zip(space.spaces, parts, strict=False):  # the encoder tells which
+            check_single(part_space, part)
+        return
+    try:
+        found = np.shape(observation)
+    except ValueError:  # a tuple of parts that are no array together
+        found = (len(observation),)
+    expected = space.shape or ()
     if found == expected or (isinstance(space, spaces.Discrete) and np.size(observation) == 1):
         return
     is_batch = len(found) == len(expected) + 1
@@ -342,6 +354,13 @@ def check_single(space: gymnasium.Space[Any], observation: Any) -> None:
         f"An observation of the shape {list(found)} was given where the space {space!s:.200} has "
         f"{list(expected)}. {hint}"
     )
+
+
+def _is_of_reset(space: gymnasium.Space[Any], observation: Any) -> bool:
+    is_pair = isinstance(observation, tuple) and len(observation) == 2
+    has_info = is_pair and isinstance(observation[1], dict)
+    is_element = isinstance(space, spaces.Tuple) and isinstance(space.spaces[-1], spaces.Dict)
+    return has_info and not is_element
 
 
 def _check_finite(leaf: Any) -> None:

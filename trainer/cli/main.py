@@ -76,6 +76,13 @@ def seconds(text: str) -> float:
     return value
 
 
+def place(text: str) -> str:
+    """A path; not the empty one, which would mean the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; is a variable of the shell not set?")
+    return text
+
+
 def _whole_number(text: str, *, at_least: int) -> int:
     try:
         value = int(text)
@@ -294,6 +301,7 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )  # fmt: skip
     parser.add_argument(
         "--run-dir",
+        type=place,
         metavar="DIR",
         help="where results and checkpoints go (default: runs/ALGO-ENV-TIME)",
     )
@@ -337,7 +345,7 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         "resume", help="go on with a run, exactly where its newest checkpoint stands"
     )
     parser.set_defaults(command=commands.resume)
-    parser.add_argument("path", help="the run's directory, or one of its checkpoints")
+    parser.add_argument("path", type=place, help="the run's directory, or one of its checkpoints")
     _add_code(parser)
     _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)
@@ -362,7 +370,7 @@ def _add_play(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _add_played(parser: argparse.ArgumentParser, *, episodes: int) -> None:
-    parser.add_argument("path", help="a run's directory, or a checkpoint")
+    parser.add_argument("path", type=place, help="a run's directory, or a checkpoint")
     parser.add_argument(
         "--episodes", type=count, default=episodes, help=f"how many (default: {episodes})"
     )
@@ -419,7 +427,7 @@ def _add_inspect(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "inspect", help="say what is in a checkpoint, and what is not, without loading it"
     )
     parser.set_defaults(command=checkpoint_commands.inspect)
-    parser.add_argument("path", help="a run's directory, or a checkpoint")
+    parser.add_argument("path", type=place, help="a run's directory, or a checkpoint")
     parser.add_argument(
         "--verify", action="store_true", help="also compare all files with their hashes"
     )
@@ -431,15 +439,17 @@ def _add_verify(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         "verify", help="compare all files of checkpoints with their hashes"
     )
     parser.set_defaults(command=checkpoint_commands.verify_files)
-    parser.add_argument("path", help="a checkpoint, or a run's directory: all checkpoints in it")
+    parser.add_argument(
+        "path", type=place, help="a checkpoint, or a run's directory: all checkpoints in it"
+    )
     _add_json(parser)
 
 
 def _add_diff(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("diff", help="say where two checkpoints differ, and by how much")
     parser.set_defaults(command=checkpoint_commands.diff)
-    parser.add_argument("first", help="a run's directory, or a checkpoint")
-    parser.add_argument("second", help="another one")
+    parser.add_argument("first", type=place, help="a run's directory, or a checkpoint")
+    parser.add_argument("second", type=place, help="another one")
     parser.add_argument("--all", action="store_true", help="show every place, not the first few")
     _add_json(parser)
 
@@ -449,8 +459,10 @@ def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         "export", help="write weights for numpy.load (.npz), or the policy for ONNX (.onnx)"
     )
     parser.set_defaults(command=checkpoint_commands.export)
-    parser.add_argument("path", help="a run's directory, a checkpoint, or a component in one")
-    parser.add_argument("file", help="where to; its ending, .npz or .onnx, says what")
+    parser.add_argument(
+        "path", type=place, help="a run's directory, a checkpoint, or a component in one"
+    )
+    parser.add_argument("file", type=place, help="where to; its ending, .npz or .onnx, says what")
     parser.add_argument(
         "--policy", action="store_true",
         help=".npz: the policy, for checkpoints.policy.load_policy, instead of weights",
@@ -479,7 +491,9 @@ def _add_replay(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         help="play again, in this process, what an env runner was asked when it failed",
     )
     parser.set_defaults(command=replay_episode)
-    parser.add_argument("path", help="a .crash file; fault_tolerance(crash_dir=…) says where")
+    parser.add_argument(
+        "path", type=place, help="a .crash file; fault_tolerance(crash_dir=…) says where"
+    )
     parser.add_argument(
         "--config", metavar="MODULE:NAME", help="the run's config, if it holds code; default: saved"
     )
@@ -579,7 +593,7 @@ def _add_tune_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
         "tune-resume", help="go on with an experiment exactly, or extend it"
     )
     parser.set_defaults(command=tuning_commands.tune_resume)
-    parser.add_argument("path", help="the experiment's folder")
+    parser.add_argument("path", type=place, help="the experiment's folder")
     parser.add_argument(
         "trainable", nargs="?", help="FILE.py:name of the Tuner, if trainable or space are code"
     )
@@ -594,7 +608,7 @@ def _add_tune_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 def _add_trials(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("trials", help="show the trials of an experiment")
     parser.set_defaults(command=tuning_commands.trials)
-    parser.add_argument("path", help="the experiment's folder")
+    parser.add_argument("path", type=place, help="the experiment's folder")
     parser.add_argument("--sort", metavar="KEY", help="a metric or parameter; the best first")
     parser.add_argument("--columns", metavar="A,B", help="what to show of each")
     parser.add_argument(
@@ -608,7 +622,7 @@ def _add_trials(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_best(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("best", help="show the best trial of an experiment")
     parser.set_defaults(command=tuning_commands.best)
-    parser.add_argument("path", help="the experiment's folder")
+    parser.add_argument("path", type=place, help="the experiment's folder")
     parser.add_argument("--metric", help="default: that of the experiment")
     parser.add_argument("--mode", choices=("min", "max"), help="default: that of the experiment")
     parser.add_argument("--config-only", action="store_true", help="print the config as JSON")
@@ -621,14 +635,16 @@ def _add_best(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_runs(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("runs", help="list runs: their state and what they have reached")
     parser.set_defaults(command=report_commands.runs)
-    parser.add_argument("path", nargs="?", default="runs", help="the folder (default: runs)")
+    parser.add_argument(
+        "path", type=place, nargs="?", default="runs", help="the folder (default: runs)"
+    )
     _add_json(parser)
 
 
 def _add_watch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("watch", help="follow a run that another terminal started")
     parser.set_defaults(command=report_commands.watch)
-    parser.add_argument("path", help="the run's directory")
+    parser.add_argument("path", type=place, help="the run's directory")
     parser.add_argument(
         "--interval", type=seconds, default=1.0, metavar="S", help="seconds between two looks"
     )
@@ -661,7 +677,9 @@ def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_pages(
     parser: argparse.ArgumentParser, *, output: str, endings: str, title: str | None
 ) -> None:
-    parser.add_argument("paths", nargs="+", metavar="RUN", help="runs, or folders with runs")
+    parser.add_argument(
+        "paths", type=place, nargs="+", metavar="RUN", help="runs, or folders with runs"
+    )
     parser.add_argument(
         "-o", "--output", default=output, metavar="FILE",
         help=f"{endings}, replaced if it is there (default: {output})",

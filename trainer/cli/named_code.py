@@ -15,6 +15,7 @@ from typing import Any
 
 import callbacks
 from checkpoints.moved_names import current_module
+from checkpoints.nearest_names import did_you_mean
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError
 
@@ -39,8 +40,9 @@ def imported(name: str, *, option: str) -> Any:
     if not colon:
         module_name, _, attribute = name.rpartition(".")
     if not module_name or not attribute:
+        meant = did_you_mean(name, callbacks.__all__) if option == "--callbacks" else ""
         raise ConfigError(
-            f"{option} {name}: expected a name and the module that it is in. Give "
+            f"{option} {name}: expected a name and the module that it is in.{meant} Give "
             "package.module:name; modules are looked for in the current folder, too."
         )
     try:

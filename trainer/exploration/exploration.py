@@ -286,12 +286,32 @@ def ramp(initial: float, final: float, *, start: int, length: int) -> Exploratio
 
 
 def schedule_or_ramp(
-    setting: Any, initial: float, final: float, *, start: int, length: int, name: str
+    setting: Any,
+    initial: float,
+    final: float,
+    *,
+    start: int,
+    length: int,
+    name: str,
+    maximum: float = math.inf,
 ) -> ExplorationSchedule:
-    """The user's own schedule if there is one, else the ramp; a ConfigError if it is none."""
+    """The user's own schedule if there is one, else the ramp.
+
+    A ConfigError if it is none, or if a number that one of `SCHEDULES` is made of, and takes as a
+    value, is above `maximum`.
+    """
     if setting is None:
         return ramp(initial, final, start=start, length=length)
-    return read_schedule(setting, name=name)
+    schedule = read_schedule(setting, name=name)
+    values = [getattr(schedule, own, 0.0) for own in ("constant", "initial_p", "final_p")]
+    if isinstance(schedule, PiecewiseSchedule):
+        values = [schedule.outside_value or 0.0, *(value for _, value in schedule.endpoints)]
+    if max(values) > maximum:
+        raise ConfigError(
+            f"`{name}={setting!r}` reaches {max(values):g}; expected values of at most {maximum:g}."
+            " Give smaller ones."
+        )
+    return schedule
 
 
 # ---- exploration

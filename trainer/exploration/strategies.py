@@ -239,6 +239,7 @@ class EpsilonGreedy(Exploration):
             start=checked_count(warmup_timesteps, name="warmup_timesteps"),
             length=checked_count(epsilon_timesteps, name="epsilon_timesteps"),
             name="epsilon_schedule",
+            maximum=1.0,
         )
         self._uniform = UniformActions(action_space)
         self.noise_width = 1 + self._uniform.width
@@ -942,13 +943,38 @@ class ExplorationSpec:
         context |= {name: value for name, value in old_context.items() if name in wanted}
         if not _takes_any(self.kind):
             context = {name: value for name, value in context.items() if name in wanted}
-        strategy = self.kind(action_space, **{**context, **settings})
+        strategy = self._called(action_space, {**context, **settings})
         if not isinstance(strategy, Exploration):
             raise ConfigError(
                 f"exploration_config: {self.name} gave {strategy!r}; expected an Exploration. "
                 "Derive your strategy from `trainer.Exploration`."
             )
+        if not hasattr(strategy, "last_timestep"):
+            raise ConfigError(
+                f"exploration_config: {self.name} has no `distribution` and no `action_space`: its "
+                "`__init__` did not call that of its base class. Begin it with "
+                "`super().__init__(action_space, **context)`."
+            )
         return strategy
+
+    def _called(self, action_space: spaces.Space[Any], arguments: dict[str, Any]) -> Any:
+        """What the kind gives; a ConfigError if it cannot be called as strategies are."""
+        if inspect.isabstract(self.kind):
+            raise ConfigError(
+                f"exploration_config: {self.name} lacks {', '.join(self.kind.__abstractmethods__)}"
+                "(), by which a strategy chooses actions. Write it; `trainer.Exploration` has an "
+                "example."
+            )
+        try:
+            inspect.signature(self.kind).bind(action_space, **arguments)
+        except TypeError as cause:
+            raise ConfigError(
+                f"exploration_config: {self.name} cannot be made: {cause}. It is called with the "
+                f"action space, and by name with {', '.join(arguments) or 'nothing'}. Write "
+                "`def __init__(self, action_space, **context)`, and give arguments without a "
+                "default beside `type`."
+            ) from cause
+        return self.kind(action_space, **arguments)
 
     def _default_sub(self, action_space: spaces.Space[Any]) -> ExplorationSpec:
         config = self.kind.default_sub_exploration(action_space, self.settings)

@@ -712,7 +712,7 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
 
 
 class HiddenMetrics:
-    """Names, once each, metrics that do not show because others have their place."""
+    """Names, once each, metrics that others hide, and those that are taken for standard values."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
@@ -724,16 +724,28 @@ class HiddenMetrics:
         *,
         but: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Warns of the metrics that `overlaid(metrics, standard)` leaves out, `but` those there."""
+        """Warns of metrics that `overlaid(metrics, standard)` leaves out or shows as standard ones.
+
+        Not of those that are in `but`.
+        """
         for path, _ in leaves(metrics):
             name = text_of(path)
-            if name not in self._told and _is_taken(path, standard) and not _is_taken(path, but):
-                self._told.add(name)
-                _LOGGER.warning(
-                    "The metric %r does not appear in results: it has the name of a standard key "
-                    "or of a group of such, or lies below one. Log it under a name of your own.",
-                    name,
+            if name in self._told or _is_taken(path, but):
+                continue
+            if _is_taken(path, standard):
+                problem = (
+                    "does not appear in results: it has the name of a standard key or of a group "
+                    "of such, or lies below one"
                 )
+            elif _is_reserved(name):
+                problem = (
+                    "is found where results are asked for a standard value: it has the name of a "
+                    "standard key, of a group of such, or of one of RLlib's old keys"
+                )
+            else:
+                continue
+            self._told.add(name)
+            _LOGGER.warning("The metric %r %s. Log it under a name of your own.", name, problem)
 
     def tell_of_one_path(self, result: Mapping[str, Any]) -> None:
         """Warns of values that have one path as text: lists by path hold only one of them."""
@@ -748,6 +760,15 @@ class HiddenMetrics:
                     name,
                 )
             found.add(name)
+
+
+@functools.lru_cache(maxsize=4096)  # metrics have the same names in each iteration
+def _is_reserved(name: str) -> bool:
+    """Whether a name is an old key, or a standard key or group that not every result has."""
+    group = f"{name.removeprefix('evaluation/')}/"
+    return name in OLD_NAMES.result_keys or any(
+        f"{key.pattern}/".startswith(group) for key in STANDARD_KEYS
+    )
 
 
 def _is_taken(path: Path, tree: Any) -> bool:
