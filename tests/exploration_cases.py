@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
+from trainer.name_resolution import PROGRAM
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian, MultiCategorical
 from trainer.seeding import NOISE_DRAWS
 from trainer.types import Array
@@ -23,7 +24,7 @@ def distribution_of(space: spaces.Space[Any]) -> ActionDistribution:
 
 
 def made(config: Any, space: spaces.Space[Any], **context: int) -> Exploration:
-    spec = ExplorationSpec.from_config(config)
+    spec = ExplorationSpec.from_config(config, source=PROGRAM)
     return spec.make(space, distribution=distribution_of(space), **context)
 
 

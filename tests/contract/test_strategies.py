@@ -35,6 +35,7 @@ from trainer.exploration import (
     ExploredSample,
 )
 from trainer.exploration.exploration import WithSubExploration
+from trainer.name_resolution import PROGRAM
 from trainer.types import Array
 
 FOUR: Final = spaces.Discrete(4)
@@ -383,9 +384,9 @@ def test_runners_are_told_what_they_act_by(name: str) -> None:
 
 @over_all
 def test_a_strategy_is_made_the_same_in_every_process(case: Case) -> None:
-    spec = ExplorationSpec.from_config(case.config)
+    spec = ExplorationSpec.from_config(case.config, source=PROGRAM)
     there = cloudpickle.loads(cloudpickle.dumps(spec))
-    assert there == spec == ExplorationSpec.from_config(spec.to_config())
+    assert there == spec == ExplorationSpec.from_config(spec.to_config(), source=PROGRAM)
     distribution = distribution_of(case.space)
     one, other = (each.make(case.space, distribution=distribution) for each in (spec, there))
     assert type(one) is type(other)

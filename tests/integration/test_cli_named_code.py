@@ -19,6 +19,7 @@ from checkpoints import latest_checkpoint, read_manifest
 from tests.command_line import SMALL, rows, run
 from trainer.envs.env_factory import make_env_factory
 from trainer.errors import EnvCreationError
+from trainer.name_resolution import PROGRAM
 
 pytestmark = pytest.mark.process
 
@@ -117,13 +118,13 @@ def test_a_module_and_an_id_in_the_api(
     tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    factory = make_env_factory(f"{module}:{module}/Mine-v0", {})
+    factory = make_env_factory(f"{module}:{module}/Mine-v0", {}, source=PROGRAM)
     env, _ = factory.make(worker_index=0, vector_index=0, num_workers=0, recreated_worker=False)
     assert type(env.unwrapped).__name__ == "MyEnv"
     with pytest.raises(EnvCreationError, match="neither registers 'MyEnw' nor holds it"):
-        make_env_factory(f"{module}:MyEnw", {})
+        make_env_factory(f"{module}:MyEnw", {}, source=PROGRAM)
     with pytest.raises(EnvCreationError, match="could not be imported"):
-        make_env_factory("no_such_module:Pong-v5", {})
+        make_env_factory("no_such_module:Pong-v5", {}, source=PROGRAM)
 
 
 def test_a_run_goes_on_with_other_settings(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_an_algorithm_by_name_with_callbacks_runs(
 ) -> None:
     given = trainables.algorithm_config
 
-    def small(algorithm: Any, config: Any) -> PPOConfig:
-        return given(algorithm, {**config, **SMALL})  # type: ignore[return-value]
+    def small(algorithm: Any, config: Any, source: Any) -> PPOConfig:
+        return given(algorithm, {**config, **SMALL}, source=source)  # type: ignore[return-value]
 
     monkeypatch.setattr(trainables, "algorithm_config", small)
     monkeypatch.setattr(tuner, "TuneConfig", functools.partial(TuneConfig, in_process=True))

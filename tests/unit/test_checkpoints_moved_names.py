@@ -17,6 +17,7 @@ from trainer import RLModule
 from trainer.envs.env_factory import leads_to_new_code, make_env_factory
 from trainer.exploration.strategies import EpsilonGreedy
 from trainer.modules.actor_critic import PolicyModule
+from trainer.name_resolution import PROGRAM
 from trainer.testing import CountdownEnv
 
 
@@ -93,4 +94,4 @@ def test_an_env_that_settings_name_by_its_old_path_is_found() -> None:
     name = "trainer.testing.debug_envs.CountdownEnv"
     assert not leads_to_new_code(name)
     assert leads_to_new_code("trainer.testing.faulty_envs.FailingEnv")
-    assert make_env_factory(name, {}).create is CountdownEnv
+    assert make_env_factory(name, {}, source=PROGRAM).create is CountdownEnv

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import register as register_gymnasium_id
 from trainer import EnvContext, EnvCreationError, register_env
 from trainer.envs import make_env_factory, packed_registrations, take_over_registrations
 from trainer.envs.env_factory import registered_creator
+from trainer.name_resolution import PROGRAM
 from trainer.testing.envs import CorridorEnv, CountdownEnv
 
 
@@ -46,7 +47,7 @@ def made(env: Any, env_config: Mapping[str, Any] | None = None, **place: Any) ->
         "recreated_worker": False,
         **place,
     }
-    return make_env_factory(env, env_config or {}).make(**arguments)
+    return make_env_factory(env, env_config or {}, source=PROGRAM).make(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_gymnasium_spec_makes_its_env() -> None:
 
 
 def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id: str) -> None:
-    packed = cloudpickle.dumps(make_env_factory(gymnasium_id, {"max_length": 5}))
+    packed = cloudpickle.dumps(make_env_factory(gymnasium_id, {"max_length": 5}, source=PROGRAM))
     del gymnasium.registry[gymnasium_id]
     factory = pickle.loads(packed)
     env, _ = factory.make(worker_index=1, vector_index=0, num_workers=1, recreated_worker=False)
@@ -99,7 +100,7 @@ def id_of_main(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_an_id_registered_with_a_class_of_the_script_travels_as_the_class(
     id_of_main: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed = cloudpickle.dumps(make_env_factory(id_of_main, {"max_length": 5}))
+    packed = cloudpickle.dumps(make_env_factory(id_of_main, {"max_length": 5}, source=PROGRAM))
     monkeypatch.delattr(sys.modules["__main__"], "OfTheScript")  # as in a worker
     env, _ = cloudpickle.loads(packed).make(
         worker_index=1, vector_index=0, num_workers=1, recreated_worker=False
@@ -116,7 +117,7 @@ def test_an_id_registered_with_a_class_that_is_not_there_is_told(
     with pytest.raises(
         EnvCreationError, match=r"there is no 'OfTheScript' in '__main__'. Pass the"
     ):
-        make_env_factory(id_of_main, {})
+        make_env_factory(id_of_main, {}, source=PROGRAM)
 
 
 def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(
@@ -135,7 +136,7 @@ def test_a_registered_name_needs_no_registry_where_it_arrives(
 ) -> None:
     monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     register_env("registered here", CorridorEnv)
-    packed = cloudpickle.dumps(make_env_factory("registered here", {}))
+    packed = cloudpickle.dumps(make_env_factory("registered here", {}, source=PROGRAM))
     monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     factory = pickle.loads(packed)
     assert registered_creator("registered here") is None
@@ -229,7 +230,7 @@ class _CallableObject:
     [(_creator_with_defaults, "_creator_with_defaults"), (_CallableObject(), "_CallableObject")],
 )
 def test_creators_are_called_by_name_in_messages(create: Callable[..., Any], name: str) -> None:
-    assert make_env_factory(create, {}).name == name
+    assert make_env_factory(create, {}, source=PROGRAM).name == name
     assert made(create, {"min_length": 4})[0].min_length == 4
 
 

@@ -31,6 +31,7 @@ from trainer.exploration import (
     read_schedule,
 )
 from trainer.exploration.strategies import UniformActions
+from trainer.name_resolution import PROGRAM
 from trainer.types import Array
 
 _TWO = spaces.Discrete(2)
@@ -72,12 +73,12 @@ def test_the_type_may_be_a_name_a_path_a_class_or_a_callable(config: Any, kind: 
 
 def test_the_type_may_be_a_strategy_of_which_every_place_gets_a_copy() -> None:
     own = SoftQ(_TWO, distribution=distribution_of(_TWO), temperature=3.0)
-    spec = ExplorationSpec.from_config(own)
+    spec = ExplorationSpec.from_config(own, source=PROGRAM)
     copies = [spec.make(_TWO, distribution=distribution_of(_TWO)) for _ in range(2)]
     assert copies[0] is not copies[1]
     assert [copy.temperature for copy in copies] == [3.0, 3.0]  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="come too late"):
-        ExplorationSpec.from_config({"type": own, "temperature": 1.0})
+        ExplorationSpec.from_config({"type": own, "temperature": 1.0}, source=PROGRAM)
 
 
 def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch: pytest.MonkeyPatc
 )
 def test_mistakes_are_found_when_configured(config: Any, error: type, text: str) -> None:
     with pytest.raises(error, match=f"(?s){text}"):
-        ExplorationSpec.from_config(config)
+        ExplorationSpec.from_config(config, source=PROGRAM)
     with pytest.raises(error, match=f"(?s){text}"):
         PPOConfig().exploration(exploration_config=config).validate()
 
@@ -218,7 +219,7 @@ def test_without_a_type_the_algorithm_decides() -> None:
     assert PPOConfig().get_exploration_config() == {"type": "StochasticSampling"}
     config = PPOConfig().exploration(exploration_config={"random_timesteps": 5})
     config.validate()
-    spec = ExplorationSpec.from_config(config.get_exploration_config())
+    spec = ExplorationSpec.from_config(config.get_exploration_config(), source=PROGRAM)
     assert not spec.is_plain_sampling
     assert spec.settings == {"random_timesteps": 5}
 

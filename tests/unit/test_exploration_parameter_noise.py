@@ -12,6 +12,7 @@ from tests.exploration_cases import made
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
 from trainer.exploration.strategies import ExplorationSpec, ParameterNoise
+from trainer.name_resolution import PROGRAM
 from trainer.nn import Categorical
 from trainer.types import Array
 
@@ -125,7 +126,7 @@ def test_a_sub_exploration_without_a_threshold_is_refused() -> None:
 
 def test_a_space_that_it_cannot_serve_is_not_blamed_on_the_sub_exploration() -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"^ParameterNoise explores .*MultiBinary\(3\)"):
-        ExplorationSpec.from_config("ParameterNoise").make(
+        ExplorationSpec.from_config("ParameterNoise", source=PROGRAM).make(
             spaces.MultiBinary(3), distribution=Categorical(3)
         )
 

@@ -23,6 +23,7 @@ from trainer.envs import (
     as_multi_agent_env,
     make_env_factory,
 )
+from trainer.name_resolution import PROGRAM
 from trainer.testing import MultiAgentCartPole, check_replay
 from trainer.testing.multi_agent_replay import random_action
 
@@ -252,9 +253,13 @@ def test_envs_that_make_up_agents_are_refused() -> None:
 
 
 def test_envs_may_be_given_directly() -> None:
-    made, _ = make_env_factory(lambda: Nim(), {}).make(worker_index=0, vector_index=0)
+    made, _ = make_env_factory(lambda: Nim(), {}, source=PROGRAM).make(
+        worker_index=0, vector_index=0
+    )
     assert isinstance(made, PettingZooEnv)
-    made, _ = make_env_factory(lambda: Leaving(), {}).make(worker_index=0, vector_index=0)
+    made, _ = make_env_factory(lambda: Leaving(), {}, source=PROGRAM).make(
+        worker_index=0, vector_index=0
+    )
     assert isinstance(made, ParallelPettingZooEnv)
     env = MultiAgentCartPole()
     assert as_multi_agent_env(env) is env

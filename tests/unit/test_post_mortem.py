@@ -13,6 +13,7 @@ from callbacks import CallbackSpec
 from trainer.env_runners.messages import STEPPING, ActivityNotes, EnvRunnerSpec, SlotPosition
 from trainer.envs import make_env_factory
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
+from trainer.name_resolution import PROGRAM
 from trainer.runner_group.records import RunnerPlace
 from trainer.runner_group.rounds import post_mortem
 from trainer.runtime.local_engine import num_oom_kills
@@ -24,7 +25,7 @@ from trainer.testing.envs import CountdownEnv
 
 def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerPlace:
     spec = EnvRunnerSpec(
-        env_factory=make_env_factory(CountdownEnv, {}),
+        env_factory=make_env_factory(CountdownEnv, {}, source=PROGRAM),
         table=ModuleTable(ByModule({"default_policy": RLModuleSpec()})),
         callbacks=CallbackSpec(),
         config={},

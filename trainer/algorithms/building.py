@@ -145,7 +145,7 @@ def own_config(
     elif isinstance(config, config_class):
         own = config.copy(copy_frozen=False)
     elif isinstance(config, AlgorithmConfig):
-        own = config_class().update_from_dict(config.given_settings())
+        own = config_class().update_from_dict(config.given_settings(), source=config.source)
     else:
         raise ConfigError(
             f"config={config!r} is a {type(config).__name__}; expected a {config_class.__name__} "
@@ -156,6 +156,7 @@ def own_config(
     own.update_from_dict(settings)
     own.validate()
     require_env(own)
+    own.check_names()
     own.freeze()
     _tell_what_has_no_effect(own)
     return own

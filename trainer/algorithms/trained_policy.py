@@ -32,6 +32,7 @@ from trainer.connectors import NormalizationStatistics, ObservationEncoder
 from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
+from trainer.name_resolution import stranger
 
 _Self = TypeVar("_Self", bound="TrainedPolicy")
 _MODULE = "learner/rl_module"
@@ -218,4 +219,5 @@ def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> Algorit
             "observations and actions in a wrapper of the env instead of a connector."
         )
     saved = state["settings"]
-    return config.update_from_dict({name: saved[name] for name in _SETTINGS if name in saved})
+    acting = {name: saved[name] for name in _SETTINGS if name in saved}
+    return config.update_from_dict(acting, source=stranger(""))

@@ -48,7 +48,6 @@ from trainer.cli.settings_file import (
 )
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
-from trainer.config.config_values import foreign_names
 from trainer.config.settings import raise_problems
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
@@ -382,13 +381,14 @@ def _described(
     settings = _given_settings(arguments)
     words = [name for name in ("env", "algo") if getattr(arguments, name) is not None]
     require_code(experiment, [*words, *settings], arguments.config)
+    source = experiment.source.handing_in(settings, arguments.env)
     given = experiment.config
     if given is not None:
         _require_same_algorithm(given, arguments)
         config = given.copy(copy_frozen=False)
     else:
         name = arguments.algo or experiment.algo or _DEFAULT_ALGORITHM
-        config = algorithm_class(name).get_default_config()
+        config = algorithm_class(name).get_default_config().update_from_dict({}, source=source)
     env = arguments.env or experiment.env
     if env is not None:
         config.environment(env)
@@ -423,9 +423,7 @@ def _run(
     again = f"{path} --env {shlex.quote(str(env))}" if is_named else path
     code = [name for name in algo.config.names_of_code() if name != "callbacks_class"]
     callbacks = "".join(f" --callbacks {shlex.quote(name)}" for name in arguments.callbacks)
-    # Strategies that a file names are code, too; the env is imported by now.
-    code += foreign_names(algo.config.given_settings())
-    if code or (algo.config.names_of_code() and not callbacks):
+    if code or algo.config.names_code(str(env)) or (algo.config.names_of_code() and not callbacks):
         again += " --allow-code"
         callbacks = ""
     further = f" --stop-iterations {algo.training_iteration + 10}"

@@ -599,6 +599,11 @@ def _add_tune_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
     )
     parser.add_argument("--num-samples", type=count, metavar="N", help="more trials than before")
     parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="import envs and strategies that the folder names; only if you trust it",
+    )
+    parser.add_argument(
         "--errored", choices=("resume", "restart"), help="what to do with trials that failed"
     )
     _add_tuning_stop(parser)

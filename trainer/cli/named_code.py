@@ -5,7 +5,6 @@ A name that the user types may be imported; a name that stands in a file of plai
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -14,10 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import callbacks
-from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError
+from trainer.name_resolution import PROGRAM
+from trainer.name_resolution import imported as imported_from
 
 
 def import_from_here() -> None:
@@ -36,18 +36,15 @@ def imported(name: str, *, option: str) -> Any:
     A ConfigError, which names the option, if it leads to nothing.
     """
     import_from_here()
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        module_name, _, attribute = name.rpartition(".")
-    if not module_name or not attribute:
+    if not name.strip(".:") or not {".", ":"} & set(name):
         meant = did_you_mean(name, callbacks.__all__) if option == "--callbacks" else ""
         raise ConfigError(
             f"{option} {name}: expected a name and the module that it is in.{meant} Give "
             "package.module:name; modules are looked for in the current folder, too."
         )
     try:
-        return getattr(importlib.import_module(current_module(module_name)), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        return imported_from(name, source=PROGRAM, place=option)
+    except ImportError as error:
         raise ConfigError(
             f"{option} {name}: {error}. Give package.module:name; modules are looked for in the "
             "current folder, too."

@@ -32,8 +32,9 @@ from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import STOP_FIELDS, STOPS, RunPlan
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
-from trainer.envs.env_factory import is_import_path, leads_to_new_code
+from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
+from trainer.name_resolution import PROGRAM, Source, stranger
 
 SETTINGS_FILE: Final = "settings.json"
 
@@ -57,6 +58,10 @@ _STOPS: Final[Mapping[str, str]] = MappingProxyType(
 
 _KEYS: Final = ("algo", "run", "env", "config", "stop", "save", "code")
 _SAVING: Final = ("checkpoint_every", "keep")
+_REMEDY: Final = (
+    "A file of plain data names ready-made envs and classes only. Type it: --env NAME, or "
+    "--set NAME=VALUE; or write the config as a Python file."
+)
 _DATA_FILES: Final = (".json", ".toml", ".yaml", ".yml")
 _SHAPE: Final = (
     'Expected is {"algo": "PPO", "env": "CartPole-v1", "config": {"lr": 0.001}, '
@@ -78,6 +83,7 @@ class Experiment:
         saving: `checkpoint_every` and `keep`.
         code: settings that the run had and the file cannot hold, with what they were, as texts.
             They must be given beside the file.
+        source: a file of plain data does not name code, a Python file does.
     """
 
     algo: str | None = None
@@ -87,6 +93,7 @@ class Experiment:
     stops: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     saving: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    source: Source = PROGRAM
 
 
 # ---- reading
@@ -115,7 +122,7 @@ def read_experiment(name: str) -> Experiment:
             )
         found = imported(name, option="--config")
         if isinstance(found, Mapping):
-            return _of_dict(dict(found), name, is_code=True)
+            return _of_dict(dict(found), name, source=PROGRAM)
         return Experiment(config=config_of(found, name=name))
     try:
         with missing_extras_told():
@@ -131,7 +138,7 @@ def read_experiment(name: str) -> Experiment:
         raise ConfigError(f"--config {name} cannot be read: {error}. {_SHAPE}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"--config {name} holds a {type(values).__name__}. {_SHAPE}")
-    return _of_dict(values, name, is_code=False)
+    return _of_dict(values, name, source=stranger(_REMEDY))
 
 
 def _parsed(path: Path) -> Any:
@@ -173,11 +180,11 @@ def _of_module(module: ModuleType, name: str) -> Experiment:
             values = {"config": values}
         for key in beside.keys() & values.keys():
             values[key] = _the_one((key, beside[key]), (f"config[{key!r}]", values[key]), name)
-        return _of_dict({**beside, **values}, name, is_code=True)
+        return _of_dict({**beside, **values}, name, source=PROGRAM)
     given = config_of(found, name=name)
     _refuse_beside(given, beside, name)
     tables = {key: value for key, value in beside.items() if key in ("stop", "save")}
-    return dataclasses.replace(_of_dict(tables, name, is_code=True), config=given)
+    return dataclasses.replace(_of_dict(tables, name, source=PROGRAM), config=given)
 
 
 def _refuse_beside(given: AlgorithmConfig, beside: Mapping[str, Any], name: str) -> None:
@@ -205,7 +212,7 @@ def _unwrapped(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
+def _of_dict(values: dict[str, Any], name: str, *, source: Source) -> Experiment:
     values = _unwrapped(values)
     unknown = sorted(map(str, values.keys() - set(_KEYS)))
     given = {key: values.get(key) for key in ("config", "stop", "save", "code")}
@@ -222,8 +229,6 @@ def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
     inner_env = settings.pop("env", None)
     env = _the_one(("env", values.get("env")), ("config.env", inner_env), name)
     algo = _the_one(("algo", values.get("algo")), ("run", values.get("run")), name)
-    if not is_code:
-        _refuse_code({**settings, "env": env}, name)
     return Experiment(
         algo=algo,
         env=env,
@@ -231,6 +236,7 @@ def _of_dict(values: dict[str, Any], name: str, *, is_code: bool) -> Experiment:
         stops=_stops(parts["stop"], name),
         saving=parts["save"],
         code={str(key): str(value) for key, value in parts["code"].items()},
+        source=source,
     )
 
 
@@ -255,25 +261,6 @@ def _check_saving(saving: Mapping[str, Any], name: str) -> None:
             f"--config {name}: `save` makes no sense: {'; '.join(problems)}. There are: "
             f"{', '.join(_SAVING)}."
         )
-
-
-def _refuse_code(value: Any, name: str, key: object = None) -> None:
-    """Raises if plain data names an env or a class that would have to be imported."""
-    if isinstance(value, Mapping):
-        for inner, entry in value.items():
-            _refuse_code(entry, name, inner)
-    elif isinstance(value, list):
-        for entry in value:
-            _refuse_code(entry, name, key)
-    elif isinstance(value, str):
-        is_env = key == "env" and leads_to_new_code(value)
-        if is_env or (key in ("type", "sub_exploration") and ("." in value or ":" in value)):
-            raise ConfigError(
-                f"--config {name} names {value!r} as `{key}`, which would have to be imported: a "
-                "file of plain data names ready-made envs and classes only. "
-                + (f"Type it: --env {value}" if is_env else "Type it: --set …")
-                + ", or write the config as a Python file."
-            )
 
 
 def _stops(stop: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -356,11 +343,10 @@ def _kept(config: AlgorithmConfig, settings: Mapping[str, Any]) -> Iterator[tupl
             continue
         try:
             text = json.dumps(value)
-            _refuse_code({key: value}, SETTINGS_FILE)
             again = fresh().update_from_dict({key: json.loads(text)})
         except (TypeError, ValueError, TrainerError):
-            continue  # an array, keys that are no texts, a name that would be imported
-        if same(_listed(getattr(again, key)), _listed(value)):
+            continue  # an array, keys that are no texts
+        if not again.names_code() and same(_listed(getattr(again, key)), _listed(value)):
             yield key, json.loads(text)
 
 

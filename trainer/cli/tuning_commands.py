@@ -28,7 +28,7 @@ from trainer.tune.rows import MISSING, value_at
 from trainer.tune.scheduling import TrialScheduler
 from trainer.tune.search_space import GridSearch
 from trainer.tune.stored_spec import domain_of_text
-from trainer.tune.tuner import Tuner, extended, read_header, silence
+from trainer.tune.tuner import Tuner, extended, opens_with_code_only, read_header, silence
 
 _FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
 _BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")
@@ -139,6 +139,7 @@ def tune_resume(arguments: argparse.Namespace) -> int:
     resume = {
         "resume_errored": arguments.errored == "resume",
         "restart_errored": arguments.errored == "restart",
+        "allow_code": arguments.allow_code,
     }
     more: dict[str, Any] = {}
     if arguments.num_samples is not None:
@@ -224,7 +225,7 @@ def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> in
     except KeyboardInterrupt:
         if tuner.experiment_path is not None:
             with contextlib.suppress(OSError):  # the terminal may be closed
-                complain(f"What to type next:\n  {_command_to_go_on(tuner.experiment_path, code)}")
+                complain(f"What to type next:\n  {_command_to_go_on(tuner, code)}")
         raise
     if arguments.json:
         tell_json(jsonable(grid.rows()))
@@ -235,13 +236,16 @@ def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> in
             f"\nResults: {grid.experiment_path}\nWhat to type next:\n"
             f"  local-trainer best {folder}\n"
             f"  local-trainer trials {folder}\n"
-            f"  {_command_to_go_on(grid.experiment_path, code)}"
+            f"  {_command_to_go_on(tuner, code)}"
         )
     return 1 if grid.num_errors or grid.unsaved else 0
 
 
-def _command_to_go_on(folder: str, code: str | None) -> str:
-    return shlex.join(["local-trainer", "tune-resume", folder, *([] if code is None else [code])])
+def _command_to_go_on(tuner: Tuner, code: str | None) -> str:
+    given = [] if code is None else [code]
+    if code is None and opens_with_code_only(tuner):
+        given = ["--allow-code"]
+    return shlex.join(["local-trainer", "tune-resume", str(tuner.experiment_path), *given])
 
 
 def _tuner_of_file(text: str) -> Tuner | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
+from checkpoints import CodeNotAllowedError
 from checkpoints.arguments import checked_methods
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.config.config_values import SettingDescription, describe
@@ -34,7 +35,8 @@ from trainer.connectors import ConnectorFactories, NormalizationSettings
 from trainer.env_runners import EnvRunnerSpec
 from trainer.env_runners.env_runner import DirectRunners
 from trainer.envs import make_env_factory
-from trainer.errors import ConfigError, FrozenConfigError
+from trainer.envs.env_factory import check_known
+from trainer.errors import ConfigError, EnvCreationError, FrozenConfigError
 from trainer.exploration import ExplorationSpec
 from trainer.modules import (
     ActorCriticModule,
@@ -47,6 +49,7 @@ from trainer.modules import (
     RLModule,
     RLModuleSpec,
 )
+from trainer.name_resolution import stranger
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import ModuleId
@@ -149,7 +152,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         EnvCreationError: the env is not known.
     """
     return EnvRunnerSpec(
-        env_factory=make_env_factory(config.env, config.env_config),
+        env_factory=make_env_factory(config.env, config.env_config, source=config.source),
         table=module_table(config),
         callbacks=config.callback_spec(),
         config=settings_for_callbacks(config),
@@ -181,7 +184,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
 
 def exploration_spec(config: AlgorithmConfig) -> ExplorationSpec:
     """The exploration strategy of a config; a ConfigError for unknown ones or wrong arguments."""
-    return ExplorationSpec.from_config(config.get_exploration_config())
+    return ExplorationSpec.from_config(config.get_exploration_config(), source=config.source)
 
 
 def normalization_settings(
@@ -370,6 +373,34 @@ class AlgorithmConfig(Sections):
         if self.evaluation_config and wrong.isdisjoint(_SHAPING_EVALUATION):
             problems += self._problems_of_evaluation({str(problem) for problem in problems})
         return problems
+
+    def check_names(self) -> None:
+        """Raises if settings, which are valid else, name code that their source may not name.
+
+        Raises:
+            CodeNotAllowedError: an env or a strategy, of the run, of evaluation or of a module.
+            EnvCreationError: there is no env of a name.
+        """
+        if self.source.is_trusted:
+            return
+        configs = [self, *map(self.get_config_for_module, self.settings_of_modules())]
+        if self.evaluation_config:
+            configs.append(self.get_evaluation_config_object())
+        for config in configs:
+            exploration_spec(config)
+            if isinstance(config.env, str):
+                check_known(config.env, source=config.source)
+
+    def names_code(self, *given: str) -> bool:
+        """Whether a file of these settings would not be opened, but for names given beside it."""
+        source = stranger("").handing_in(*given)
+        try:
+            self.copy(copy_frozen=False).update_from_dict({}, source=source).check_names()
+        except CodeNotAllowedError:
+            return True
+        except (ConfigError, EnvCreationError):  # other problems, which are told elsewhere
+            return False
+        return False
 
     def _problems_of_evaluation(self, known: Container[str]) -> list[Problem]:
         """What `evaluation_config` adds to the problems that are known already."""

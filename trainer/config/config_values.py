@@ -20,7 +20,6 @@ from collections.abc import (
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from checkpoints import CodeNotAllowedError
 from checkpoints.arguments import argument_error, require_keys
 from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
@@ -42,114 +41,15 @@ from trainer.config.settings import (
     raise_problems,
     translate,
 )
-from trainer.envs.env_factory import leads_to_new_code
 from trainer.errors import ConfigError, FrozenConfigError
-from trainer.exploration import is_ready_made
+from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.old_names import OLD_NAMES, refuse_overrides
-from trainer.replay import names_replay_buffer
 
-# ---- foreign names
-#
-# What texts in the settings of a file may name: nothing that would have to be imported or called.
-# A config that is read from a checkpoint or a crash file is made in one place, `from_state`, and
-# all texts of its settings that the library would look up are judged here, nested ones included:
-#
-#     env                     a registered id, an env class that this program has imported already,
-#                             or a harmless one of `trainer.testing`
-#     exploration_config      every `type` in it: a name of `EXPLORATIONS` or `SCHEDULES`
-#     replay_buffer_config    every `type` in it: a name of `REPLAY_BUFFERS`
-#
-# What the caller gives besides is the caller's, and may name anything.
-
-_TYPED: Final[Mapping[str, Callable[[str], bool]]] = MappingProxyType(
-    {"exploration_config": is_ready_made, "replay_buffer_config": names_replay_buffer}
+_IF_TRUSTED: Final = (
+    "If it is yours, give the class beside the file, such as from_checkpoint(path, env=MyEnv) or "
+    "--env package.module.MyEnv, or register it before: register_env(name, …). Pass "
+    "allow_code=True (--allow-code) only if you trust the file like a program."
 )
-"""Settings in which each `type` is a name, and which names there are."""
-
-_TRUST: Final = (
-    "Pass allow_code=True (--allow-code) only if you trust the checkpoint like a program."
-)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A text that the library would look up.
-
-    Attributes:
-        place: the setting and the keys that lead to it.
-        name: the text.
-    """
-
-    place: tuple[object, ...]
-    name: str
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether to look it up would import or call something that is not there yet."""
-        known = [_TYPED[step] for step in self.place if isinstance(step, str) and step in _TYPED]
-        return not known[0](self.name) if known else leads_to_new_code(self.name)
-
-    def told(self) -> str:
-        """What an error says."""
-        setting, *keys = self.place
-        where = f"{setting}{''.join(f'[{key!r}]' for key in keys)}"
-        if self.place[-1] == "env":
-            return (
-                f"The saved `{where}` names the env {self.name!r}, which this program has not "
-                "imported, or which fails on purpose: to make it would run code because a file "
-                "names it. Nothing was made. If it is one of yours, import its class before, or "
-                "give it: from_checkpoint(path, env=...), or --env package.module.MyEnv on the "
-                f"command line. {_TRUST}"
-            )
-        return (
-            f"The saved `{where}` is {self.name!r}, which is none of the ready-made ones: to look "
-            "it up would import a module and call what is in it because a file names it. Nothing "
-            f"was imported. If it is yours, give the class: from_checkpoint(path, {setting}="
-            f"{{'type': MyClass}}). {_TRUST}"
-        )
-
-
-def refuse_foreign_names(settings: Mapping[str, Any], *, given: Mapping[str, Any]) -> None:
-    """Raises a CodeNotAllowedError for code in a file's settings, neither ready-made nor imported.
-
-    It names the first. What the caller gave, the same name at the same place, is trusted.
-    """
-    own = set(_named(given))
-    for found in _named(settings):
-        if found not in own and found.is_foreign:
-            raise CodeNotAllowedError(found.told())
-
-
-def foreign_names(settings: Mapping[str, Any]) -> list[str]:
-    """The names in settings that would be refused if a file held them, the first ones first."""
-    return [found.name for found in _named(settings) if found.is_foreign]
-
-
-def _named(settings: Mapping[Any, Any], place: tuple[object, ...] = ()) -> Iterator[_Named]:
-    for setting, value in settings.items():
-        inside = (*place, setting)
-        if setting == "env" and isinstance(value, str):
-            yield _Named(inside, str(value))
-        elif setting in _TYPED:
-            yield from _types(value, inside)
-        elif setting == "evaluation_config" and isinstance(value, Mapping):
-            yield from _named(value, inside)
-
-
-def _types(value: Any, place: tuple[object, ...]) -> Iterator[_Named]:
-    """Every text under the key `type`, at any depth."""
-    if isinstance(value, Mapping):
-        for key, entry in value.items():
-            # A strategy may also be given by its name alone.
-            is_name = key in ("type", "sub_exploration") and isinstance(entry, str)
-            if is_name:
-                yield _Named((*place, key), str(entry))
-            else:
-                yield from _types(entry, (*place, key))
-    elif isinstance(value, list | tuple | set | frozenset):
-        for index, entry in enumerate(value):
-            yield from _types(entry, (*place, index))
-
 
 # ---- config values
 
@@ -170,7 +70,9 @@ class ConfigValues:
     """Defaults of inherited settings that this class changes."""
 
     _names: ClassVar[NameTable] = NameTable({}, {})
-    _fields: ClassVar[frozenset[str]] = frozenset({"_values", "_is_frozen", "_algo_class"})
+    _fields: ClassVar[frozenset[str]] = frozenset(
+        {"_values", "_is_frozen", "_algo_class", "_source"}
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -188,6 +90,12 @@ class ConfigValues:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._is_frozen = False
+        self._source = PROGRAM
+
+    @property
+    def source(self) -> Source:
+        """Where the settings were read, and so which names in them may be imported."""
+        return self._source
 
     # ---- reading
 
@@ -324,7 +232,9 @@ class ConfigValues:
 
     # ---- dict configs
 
-    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+    def update_from_dict(
+        self: ConfigT, config_dict: Mapping[str, Any], *, source: Source = PROGRAM
+    ) -> ConfigT:
         """Set what a dict config says; the order of its keys makes no difference.
 
         `env_config`, `model`, `evaluation_config` and other dicts are merged into what is there.
@@ -333,6 +243,7 @@ class ConfigValues:
         Args:
             config_dict: values by the names of settings, present or old; `multiagent` holds
                 arguments of `multi_agent()`.
+            source: where the dict was read. The config keeps the least trusted of its sources.
 
         Raises:
             UnknownSettingError: keys that do not exist; all of them.
@@ -340,6 +251,7 @@ class ConfigValues:
             FrozenConfigError: the config is frozen.
         """
         self._apply(self._translated(config_dict, "", "update_from_dict()"), merge=True)
+        self._source = self._source.joined(source)
         return self
 
     @classmethod
@@ -474,7 +386,6 @@ class ConfigValues:
             allow_code: let the state name envs and strategies that would have to be imported.
 
         Raises:
-            CodeNotAllowedError: it names some, and that is not allowed.
             ConfigError: settings that held code are missing; all of them.
             UnknownSettingError: the state has settings that this class does not know.
         """
@@ -501,8 +412,7 @@ class ConfigValues:
                 config._values[name] = copy_value(value)
         config.update_from_dict(changes or {})
         if not allow_code:
-            users = {**given, **cls.overrides(**(changes or {}))}
-            refuse_foreign_names(config.given_settings(), given=users)
+            config._source = stranger(_IF_TRUSTED).handing_in(given, changes)
         return config
 
     # ---- comparing and showing

@@ -308,7 +308,7 @@ def exploration_can_be_made(config: Any) -> Iterator[Problem]:
     if not config.exploration_config:
         return  # the algorithm's own, made of settings with checks of their own
     try:
-        ExplorationSpec.from_config(config.get_exploration_config())
+        ExplorationSpec.from_config(config.get_exploration_config(), source=config.source)
     except ConfigError as error:
         yield Problem(
             assignment("exploration_config", config.exploration_config),

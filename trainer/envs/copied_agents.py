@@ -13,6 +13,7 @@ from trainer.envs.env_factory import EnvContext, make_env_factory
 from trainer.envs.env_state import EnvState
 from trainer.envs.multi_agent_env import MultiAgentEnv
 from trainer.errors import EnvContractError, EnvCreationError
+from trainer.name_resolution import PROGRAM
 from trainer.seeding import EnvSeeds, Role
 from trainer.types import AgentId
 
@@ -44,7 +45,7 @@ class CopiedAgents(MultiAgentEnv):
                 f"{type(self).__name__} got env_config={{'num_agents': {num_agents!r:.80}}}; "
                 "expected a whole number of at least 1. Say how many copies act side by side."
             )
-        factory = make_env_factory(vars(_found(type(self)))["sub_env"], settings)
+        factory = make_env_factory(vars(_found(type(self)))["sub_env"], settings, source=PROGRAM)
         place: dict[str, Any] = {"worker_index": 0, "vector_index": 0}
         if isinstance(env_config, EnvContext):
             place = env_config.copy_with_overrides()._place()
@@ -161,7 +162,7 @@ def make_multi_agent(
     Raises:
         EnvCreationError: it means nothing; names the nearest.
     """
-    name = make_env_factory(env_name_or_creator, {}).name
+    name = make_env_factory(env_name_or_creator, {}, source=PROGRAM).name
     members = {"sub_env": env_name_or_creator, "__doc__": f"Copies of {name}, an agent each."}
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     return type(f"Copied_{plain}", (CopiedAgents,), members)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib
 import inspect
 import logging
 import sys
@@ -29,6 +28,7 @@ from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError, EnvError, TaskError
+from trainer.name_resolution import PROGRAM, Source, imported, imported_module
 
 # ---- env context
 
@@ -394,15 +394,22 @@ class _Unloadable:
         )
 
 
-def make_env_factory(env: object, env_config: Mapping[str, Any]) -> EnvFactory:
+def make_env_factory(env: object, env_config: Mapping[str, Any], *, source: Source) -> EnvFactory:
     """Finds out what `environment(env=…)` means: a name, an id, a path, a class or a callable.
 
-    An EnvCreationError lists the accepted forms and the nearest names.
+    Args:
+        env: what was given.
+        env_config: settings for every env.
+        source: where `env` was written.
+
+    Raises:
+        EnvCreationError: it means nothing; lists the accepted forms and the nearest names.
+        CodeNotAllowedError: it names what its source may not have imported.
     """
     if isinstance(env, EnvSpec):
         return EnvFactory(env.id, _GymnasiumCreator(_travelling(env)), env_config)
     if isinstance(env, str):
-        return EnvFactory(env, _creator_by_name(env), env_config)
+        return EnvFactory(env, _creator_by_name(env, source), env_config)
     if callable(env):
         name = getattr(env, "__qualname__", type(env).__name__)
         return EnvFactory(name, env, env_config)
@@ -451,79 +458,62 @@ def is_import_path(name: str) -> bool:
     return "." in name and "/" not in name and current_class(name) not in HARMLESS_TESTING_ENVS
 
 
-def check_known(name: str) -> None:
+def check_known(name: str, *, source: Source) -> None:
     """Raises if no env has this name; imports nothing, so that paths are taken as they are.
 
     Raises:
         EnvCreationError: it is not known; names those that are near.
+        CodeNotAllowedError: its source may not have it imported.
     """
-    if not is_import_path(name):
-        _creator_by_name(name)
+    if is_import_path(name) or name in _NAMING_OTHERS:
+        source.check(name, place="`env`")
+    else:
+        _creator_by_name(name, source)
 
 
-def leads_to_new_code(name: str) -> bool:
-    """Whether to make the env of that name runs code which this program has not imported yet.
-
-    Args:
-        name: from a source that may not be trusted, such as a checkpoint. A dotted path has to lead
-            to a class of envs: any other callable could be called with settings of its choice. Envs
-            that fail on purpose are never made because a file names them.
-    """
-    if name in _NAMING_OTHERS:
-        return True
-    if not is_import_path(name):
-        return False
-    module_name, _, attribute = current_class(name).rpartition(".")
-    # Not getattr, which may run a function of the module.
-    found = vars(sys.modules.get(module_name, object)).get(attribute)
-    if not (isinstance(found, type) and issubclass(found, gymnasium.Env)):
-        return True
-    return _fails_on_purpose(found)
-
-
-def _fails_on_purpose(env_class: type[Any]) -> bool:
-    """Whether a class is, or derives from, one of `trainer.testing` that is not harmless."""
-    names = [f"{cls.__module__}.{cls.__qualname__}" for cls in env_class.__mro__]
-    return any(name.startswith(_TESTING) and name not in HARMLESS_TESTING_ENVS for name in names)
-
-
-def _creator_in_module(module_name: str, name: str) -> Callable[[EnvContext], Any]:
+def _creator_in_module(module_name: str, name: str, source: Source) -> Callable[[EnvContext], Any]:
     """What `module:name` means: an id that the module registers, or a class or callable in it."""
+    source.check(f"{module_name}:{name}", place="`env`")
     try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
+        module = imported_module(module_name, source=PROGRAM, place="`env`")
+    except ImportError as error:
         raise EnvCreationError(
             f"env='{module_name}:{name}': {module_name!r} could not be imported: {error}. "
             f"{_ACCEPTED}"
         ) from error
     with contextlib.suppress(gymnasium.error.Error):
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
-    found = getattr(module, name, None)
-    if not callable(found):
-        hint = did_you_mean(name, [*gymnasium.registry, *vars(module)], most=3)
-        raise EnvCreationError(
-            f"env='{module_name}:{name}': {module_name!r} neither registers {name!r} nor holds "
-            f"it.{hint} {_ACCEPTED}"
-        )
-    return found  # type: ignore[no-any-return]
+    with contextlib.suppress(ImportError):
+        found = imported(f"{module_name}:{name}", source=PROGRAM, place="`env`")
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+    hint = did_you_mean(name, [*gymnasium.registry, *vars(module)], most=3)
+    raise EnvCreationError(
+        f"env='{module_name}:{name}': {module_name!r} neither registers {name!r} nor holds it."
+        f"{hint} {_ACCEPTED}"
+    )
 
 
-def _creator_by_name(name: str) -> Callable[[EnvContext], Any]:
+def _creator_by_name(name: str, source: Source) -> Callable[[EnvContext], Any]:
     creator = registered_creator(name)
     if creator is not None:
         return creator
+    if name in _NAMING_OTHERS:
+        source.check(name, place="`env`")
     module_name, colon, id_or_class = name.partition(":")
-    if colon and "/" not in module_name:
-        return _creator_in_module(module_name, id_or_class)
+    if colon:
+        return _creator_in_module(module_name, id_or_class, source)
     try:
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     except (gymnasium.error.Error, ImportError) as error:
         gym_error = error
-    module_name, _, attribute = current_class(name).rpartition(".")
-    if module_name and "/" not in name and ":" not in name:
+    path = current_class(name)
+    if "." in name and "/" not in name:
         try:
-            found = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
+            found = imported(
+                path, source=PROGRAM if path in HARMLESS_TESTING_ENVS else source, place="`env`"
+            )
+        except ImportError as error:
             raise EnvCreationError(
                 f"env={name!r} could not be imported: {error}. {_ACCEPTED}"
             ) from error

@@ -33,5 +33,4 @@ from trainer.exploration.strategies import (
     Random,
     SoftQ,
     StochasticSampling,
-    is_ready_made,
 )

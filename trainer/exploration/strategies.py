@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +17,10 @@ from gymnasium import spaces
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods
 from checkpoints.data_classes import dataclass
-from checkpoints.moved_names import current_module
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
-    SCHEDULES,
     ActionChoice,
     ConstantSchedule,
     Exploration,
@@ -39,6 +36,7 @@ from trainer.exploration.exploration import (
     valid_parts,
 )
 from trainer.exploration.intrinsic_rewards import RE3, Curiosity
+from trainer.name_resolution import PROGRAM, Source, imported
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
@@ -859,22 +857,24 @@ class ExplorationSpec:
     sub: ExplorationSpec | None = None
 
     @classmethod
-    def from_config(cls, config: Any) -> ExplorationSpec:
+    def from_config(cls, config: Any, *, source: Source) -> ExplorationSpec:
         """Reads what a user wrote.
 
         Args:
             config: `{"type": name | dotted path | class | callable | strategy, arguments}`, or any
                 of these alone. Without a type it is `StochasticSampling`.
+            source: where it was written.
 
         Raises:
+            CodeNotAllowedError: it names what its source may not have imported.
             UnknownSettingError: the type or an argument does not exist; names the nearest one.
             ConfigError: the type is not offered, is no strategy, or an argument is wrong.
         """
         given = dict(config) if isinstance(config, Mapping) else {"type": config}
-        kind = _resolved(given.pop("type", StochasticSampling))
+        kind = _resolved(given.pop("type", StochasticSampling), source)
         sub = None
         if _takes_sub_exploration(kind):
-            sub = _sub_spec(kind, given.pop("sub_exploration", None))
+            sub = _sub_spec(kind, given.pop("sub_exploration", None), source)
         _refuse_unknown(kind, given)
         spec = cls(kind, given, sub)
         spec._try_out()
@@ -978,7 +978,7 @@ class ExplorationSpec:
 
     def _default_sub(self, action_space: spaces.Space[Any]) -> ExplorationSpec:
         config = self.kind.default_sub_exploration(action_space, self.settings)
-        return ExplorationSpec.from_config(config)
+        return ExplorationSpec.from_config(config, source=PROGRAM)
 
     def _try_out(self) -> None:
         """Makes a ready-made strategy for some space that it serves, so that mistakes show now."""
@@ -990,14 +990,7 @@ class ExplorationSpec:
             self.make(spaces.Box(-1.0, 1.0, (1,)), distribution=DiagGaussian((1,)))
 
 
-def is_ready_made(name: str) -> bool:
-    """Whether a `type` means one of `EXPLORATIONS` or `SCHEDULES`, so that nothing is imported."""
-    module, _, short = name.rpartition(".")
-    is_ours = short in EXPLORATIONS or short in SCHEDULES
-    return is_ours and (not module or module.startswith(_RLLIB))
-
-
-def _resolved(kind: Any) -> Any:
+def _resolved(kind: Any, source: Source) -> Any:
     """The class, callable or strategy that `type` names."""
     if not isinstance(kind, str):
         if isinstance(kind, type) and not issubclass(kind, Exploration):
@@ -1022,7 +1015,14 @@ def _resolved(kind: Any) -> Any:
     if name in EXPLORATIONS and (not module or module.startswith(_RLLIB)):
         return EXPLORATIONS[name]
     if module and not module.startswith(_RLLIB):
-        return _resolved(_imported(module, name, kind))
+        try:
+            found = imported(kind, source=source, place="`exploration_config`")
+        except ImportError as cause:
+            raise UnknownSettingError(
+                f"exploration_config: type={kind!r} cannot be imported ({cause}). Check the path, "
+                "or give the class itself."
+            ) from cause
+        return _resolved(found, source)
     raise UnknownSettingError(
         f"exploration_config: there is no type {kind!r}.{did_you_mean(name, EXPLORATIONS)}"
         " Give one of "
@@ -1030,25 +1030,17 @@ def _resolved(kind: Any) -> Any:
     )
 
 
-def _imported(module: str, name: str, path: str) -> Any:
-    try:
-        return getattr(importlib.import_module(current_module(module)), name)
-    except (ImportError, AttributeError) as cause:
-        raise UnknownSettingError(
-            f"exploration_config: type={path!r} cannot be imported ({cause}). Check the path, or "
-            "give the class itself."
-        ) from cause
-
-
 def _takes_sub_exploration(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, WithSubExploration)
 
 
-def _sub_spec(kind: type[WithSubExploration], config: Any) -> ExplorationSpec | None:
+def _sub_spec(
+    kind: type[WithSubExploration], config: Any, source: Source
+) -> ExplorationSpec | None:
     """The spec of the sub-exploration; None if it follows from the action space."""
     if config is not None:
         try:
-            return ExplorationSpec.from_config(config)
+            return ExplorationSpec.from_config(config, source=source)
         except TrainerError as error:
             error.args = (f"sub_exploration of {kind.__name__}: {error}",)
             raise

@@ -30,6 +30,7 @@ from trainer.modules.rl_module import (
     space_from_record,
     space_record,
 )
+from trainer.name_resolution import stranger
 from trainer.seeding import Role, position_rng
 from trainer.types import AgentId, ModuleId, State
 
@@ -305,6 +306,12 @@ def _exploration_record(spec: ExplorationSpec) -> Any:
     return spec.name if config is None else config
 
 
+_READY_MADE_ONLY: Final = stranger(
+    "Give the strategy: algorithm_config_overrides_per_module={module_id: "
+    "{'exploration_config': {'type': MyStrategy}}}."
+)
+
+
 def acting_from_record(record: State, *, now: ModuleTable) -> dict[ModuleId, OwnActing]:
     """What `acting_record` described.
 
@@ -313,13 +320,16 @@ def acting_from_record(record: State, *, now: ModuleTable) -> dict[ModuleId, Own
         now: a table that knows what is no plain data.
 
     Raises:
+        CodeNotAllowedError: a strategy is none of the ready-made ones.
         ConfigError: a module explores by code that the table does not know.
     """
     acting = {}
     for id_, own in record.items():
         exploration = own["exploration"]
         if not isinstance(exploration, str):
-            made = None if exploration is None else ExplorationSpec.from_config(exploration)
+            made = None
+            if exploration is not None:  # `_exploration_record` writes no names of code
+                made = ExplorationSpec.from_config(exploration, source=_READY_MADE_ONLY)
             acting[id_] = OwnActing(made, own["is_greedy"])
         elif id_ in now.acting:
             acting[id_] = now.acting[id_]

@@ -30,6 +30,7 @@ from trainer.episodes.episode_columns import (
 from trainer.episodes.nested import copied
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.memory import state_form
+from trainer.name_resolution import PROGRAM
 from trainer.types import Array
 
 # ---- gradients
@@ -407,7 +408,7 @@ def check_env_state(
     Raises:
         AssertionError: something does not hold; says what, and what to look at.
     """
-    factory = make_env_factory(env, env_config or {})
+    factory = make_env_factory(env, env_config or {}, source=PROGRAM)
     players = [_Player(factory, seed=seed) for _ in range(3)]
     try:
         original, fresh, used = players

@@ -34,6 +34,7 @@ from trainer.envs import EnvContext, EnvFactory
 from trainer.envs.env_factory import make_env_factory
 from trainer.errors import ConfigError
 from trainer.modules import RLModule
+from trainer.name_resolution import PROGRAM
 from trainer.types import Array
 
 # ---- faults
@@ -591,7 +592,7 @@ def with_faults(env: object, *faults: Fault) -> Any:
                 f"with_faults() got {fault!r:.80}; expected faults one after the other: "
                 "with_faults(env, Fault('step'), Fault('reset'))."
             )
-    return _FaultyCreator(make_env_factory(env, {}), faults)
+    return _FaultyCreator(make_env_factory(env, {}, source=PROGRAM), faults)
 
 
 def _spoilt_observation(observation: Any, fault: Fault) -> Any:

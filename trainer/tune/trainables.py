@@ -23,6 +23,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError, TuneError
+from trainer.name_resolution import PROGRAM, Source
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints
 
@@ -354,10 +355,11 @@ class AlgorithmTrainable(Trainable):
     """An algorithm as a trainable: a row is an iteration, a checkpoint is the algorithm's own."""
 
     algorithm_class: ClassVar[type[Algorithm]]
+    source: ClassVar[Source]
 
     def setup(self, config: AlgorithmConfig | Mapping[str, Any]) -> None:
         """Builds the algorithm; the trial's seed is taken where the user left it open."""
-        own = algorithm_config(self.algorithm_class, config)
+        own = algorithm_config(self.algorithm_class, config, source=self.source)
         if own.seed is None and self._trial is not None:
             own.seed = self._trial.seed
         self.algorithm = self.algorithm_class(config=own)
@@ -386,12 +388,15 @@ class AlgorithmTrainable(Trainable):
 
 
 def algorithm_config(
-    algorithm: type[Algorithm], config: AlgorithmConfig | Mapping[str, Any]
+    algorithm: type[Algorithm], config: AlgorithmConfig | Mapping[str, Any], *, source: Source
 ) -> AlgorithmConfig:
-    """A config object of one trial, which may be changed; a ConfigError if a setting is wrong."""
+    """A config object of one trial, which may be changed; a ConfigError if a setting is wrong.
+
+    `source` is where the settings were read: the program, or the experiment's folder.
+    """
     if isinstance(config, AlgorithmConfig):
-        return config.copy(copy_frozen=False)
-    return algorithm.config_class.from_dict(dict(config))
+        return config.copy(copy_frozen=False).update_from_dict({}, source=source)
+    return algorithm.config_class().update_from_dict(dict(config), source=source)
 
 
 # ---- what is tuned
@@ -420,6 +425,7 @@ class TrainableSpec:
         takes_reporter: the function wants the old `reporter`.
         resources: what was given with `with_resources`.
         parameters: what was given with `with_parameters`.
+        source: where the configs of trials are read.
     """
 
     name: str
@@ -429,6 +435,13 @@ class TrainableSpec:
     takes_reporter: bool = False
     resources: ResourcesOf | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    source: Source = PROGRAM
+
+    def reading(self, source: Source) -> TrainableSpec:
+        """The same for trials whose configs are read elsewhere."""
+        if self.algorithm is None:
+            return self
+        return replace(self, source=source, target=_adapter(self.algorithm, source))
 
     @property
     def saves(self) -> bool:
@@ -444,14 +457,16 @@ class TrainableSpec:
         if callable(asked):
             asked = asked(config)
         elif asked is None and self.algorithm is not None:
-            return _cpus_of_algorithm(self.algorithm, config)
+            return _cpus_of_algorithm(self.algorithm, config, self.source)
         elif asked is None and self.kind == "class":
             asked = self.target.default_resource_request(config)
         return 1.0 if asked is None else checked_cpus(asked)
 
     def may_start_processes(self, config: Any) -> bool:
         """Whether a trial with this config may have processes, such as env runners."""
-        return self.algorithm is None or _cpus_of_algorithm(self.algorithm, config) > 1
+        if self.algorithm is None:
+            return True
+        return _cpus_of_algorithm(self.algorithm, config, self.source) > 1
 
     def with_shared_arrays(self, folder: Path) -> TrainableSpec:
         """The same with its large arrays written to files of a folder, once for all trials."""
@@ -474,8 +489,13 @@ class TrainableSpec:
         }
 
 
-def _cpus_of_algorithm(algorithm: type[Algorithm], config: Any) -> float:
-    own = algorithm_config(algorithm, config)
+def _adapter(algorithm: type[Algorithm], source: Source) -> type[AlgorithmTrainable]:
+    members = {"algorithm_class": algorithm, "source": source}
+    return type(f"{algorithm.__name__}Trainable", (AlgorithmTrainable,), members)
+
+
+def _cpus_of_algorithm(algorithm: type[Algorithm], config: Any, source: Source) -> float:
+    own = algorithm_config(algorithm, config, source=source)
     return float(1 + own.num_env_runners + (own.evaluation_num_env_runners or 0))
 
 
@@ -496,9 +516,7 @@ def resolve_trainable(trainable: Any) -> TrainableSpec:
     if isinstance(trainable, str):
         return _named(trainable)
     if inspect.isclass(trainable) and issubclass(trainable, Algorithm):
-        adapter = type(
-            f"{trainable.__name__}Trainable", (AlgorithmTrainable,), {"algorithm_class": trainable}
-        )
+        adapter = _adapter(trainable, PROGRAM)
         return TrainableSpec(trainable.__name__, "class", adapter, algorithm=trainable)
     if inspect.isclass(trainable) and issubclass(trainable, Trainable):
         return TrainableSpec(trainable.__name__, "class", trainable)

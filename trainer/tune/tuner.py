@@ -14,9 +14,11 @@ import functools
 import inspect
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
@@ -24,6 +26,7 @@ from checkpoints.trees import copied_if_possible
 from trainer.algorithms.building import require_env
 from trainer.envs.env_factory import check_known
 from trainer.errors import TuneError
+from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.runtime.run_lock import RunLock
 from trainer.seeding import draw_root_seed
 from trainer.tune.callbacks import CallbackCaller
@@ -54,7 +57,7 @@ from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
 from trainer.tune.results import ResultGrid, result_of
 from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
-from trainer.tune.search_space import SearchSpace
+from trainer.tune.search_space import Choice, SampleFrom, SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import (
@@ -223,6 +226,9 @@ class Tuner:
                 elapsed_s=elapsed_s,
                 has_new_stop=restored.has_new_stop(setup),
             )
+            controller = experiment.controller
+            unfinished = [trial for trial in controller.trials if not trial.status.is_over]
+            setup.check_names(controller.config_of(trial.number) for trial in unfinished)
             amendment = restored.amendment(experiment.controller, entries, setup)
             if amendment is not None:
                 if amendment.has_new_stop:
@@ -271,6 +277,7 @@ class Tuner:
         param_space: Any = None,
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
+        allow_code: bool = False,
         **more: Any,
     ) -> Tuner:
         """A tuner that goes on with an experiment; `fit()` runs it.
@@ -289,6 +296,8 @@ class Tuner:
             param_space: as at the start.
             tune_config: as at the start.
             run_config: what is to be changed.
+            allow_code: let configs in the experiment's folder name envs and strategies that have to
+                be imported; say True only where you trust the folder like a program.
             more: names of older versions; refused with advice.
 
         Raises:
@@ -297,7 +306,7 @@ class Tuner:
         if more:
             raise TuneError(
                 f"Tuner.restore() got {sorted(more)}; expected resume_unfinished, resume_errored, "
-                "restart_errored, param_space, tune_config or run_config."
+                "restart_errored, param_space, tune_config, run_config or allow_code."
             )
         if not resume_unfinished:
             raise TuneError(
@@ -308,7 +317,7 @@ class Tuner:
             errored="restart" if restart_errored else "resume" if resume_errored else "skip",
         )
         restored = _Restored.at(path, resume, tune_config, run_config)
-        setup = restored.setup(trainable, param_space)
+        setup = restored.setup(trainable, param_space, allow_code=allow_code)
         made: Tuner = cls(_setup=setup)  # type: ignore[operator]  # it is the class
         made._restored = restored
         return made
@@ -350,6 +359,16 @@ def extended(
         **resume,
     )
     return made
+
+
+def opens_with_code_only(tuner: Tuner) -> bool:
+    """Whether the folder of an experiment names code, so that it opens with `allow_code` only."""
+    setup = tuner._setup
+    algorithm = setup.spec.algorithm
+    return algorithm is not None and any(
+        algorithm_config(algorithm, config, source=PROGRAM).names_code()
+        for config in _drawn(setup.space)
+    )
 
 
 def silence(tuner: Tuner) -> None:
@@ -405,6 +424,7 @@ class _Setup:
         num_lanes: trials at the same time at most; 0 until `check` has worked it out.
         cpus: that trials share.
         request: CPUs that trial 0 asks for.
+        source: where configs of trials are read: the program, or an experiment's folder.
     """
 
     trainable: Any
@@ -415,9 +435,10 @@ class _Setup:
     num_lanes: int = 0
     cpus: float = 0.0
     request: float = 1.0
+    source: Source = PROGRAM
 
     def __post_init__(self) -> None:
-        self.spec = resolve_trainable(self.trainable)
+        self.spec = resolve_trainable(self.trainable).reading(self.source)
         self.space = SearchSpace(self.param_space)
         if self.seed < 0:
             given = self.tune_config.seed
@@ -477,13 +498,24 @@ class _Setup:
     def check_config(self, config: Any) -> None:
         """Raises if a trial with this config could not begin."""
         if self.spec.algorithm is not None:
-            own = algorithm_config(self.spec.algorithm, config)
+            own = algorithm_config(self.spec.algorithm, config, source=self.spec.source)
             own.validate()
             require_env(own)
             if isinstance(own.env, str):
-                check_known(own.env)
+                check_known(own.env, source=own.source)
         if not self.tune_config.in_process:
             check_packs(self.spec, config)
+
+    def check_names(self, configs: Iterable[Any]) -> None:
+        """Raises a CodeNotAllowedError if configs name code that the folder they are of may not.
+
+        Before trials begin, which would all end as failed.
+        """
+        algorithm = self.spec.algorithm
+        if algorithm is None or self.source.is_trusted:
+            return
+        for config in configs:
+            algorithm_config(algorithm, config, source=self.source).check_names()
 
     def _check_call(self) -> None:
         """Whether trials can call the function, or `setup`, with what they have."""
@@ -689,6 +721,34 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     return given
 
 
+_IF_TRUSTED: Final = (
+    "If it is yours, register it before (register_env(name, …)), or give the search space again: "
+    "Tuner.restore(path, trainable, param_space=…). Pass allow_code=True (--allow-code) only if "
+    "you trust the experiment's folder like a program."
+)
+
+
+def _given(param_space: Any) -> list[Any]:
+    """The values that a space of the caller's holds, choices included."""
+    if param_space is None:
+        return []
+    space = SearchSpace(param_space)
+    choices = [each.values for each in space.parameters.values() if isinstance(each, Choice)]
+    return [space.unresolved(), *choices]
+
+
+def _drawn(space: SearchSpace) -> Iterator[Any]:
+    """Configs of a space in which each choice is taken once; none of a space with functions."""
+    if any(isinstance(domain, SampleFrom) for domain in space.parameters.values()):
+        return
+    rng = np.random.default_rng(0)
+    first = {name: domain.draw(rng) for name, domain in space.parameters.items()}
+    yield space.config(first)
+    for name, domain in space.parameters.items():
+        for value in domain.values if isinstance(domain, Choice) else ():
+            yield space.config({**first, name: value})
+
+
 @dataclass
 class _Restored:
     """An experiment that is to be gone on with.
@@ -722,13 +782,16 @@ class _Restored:
         folder = Path(path).expanduser().resolve()
         return cls(folder, read_header(folder), resume, tune_config, run_config)
 
-    def setup(self, trainable: Any, param_space: Any) -> _Setup:
+    def setup(self, trainable: Any, param_space: Any, *, allow_code: bool) -> _Setup:
         """What the caller gave, filled up from the header, and compared with it.
+
+        Unless `allow_code`, only what the caller gave may name code.
 
         Raises:
             TuneError: parts differ that must be the same; names both values of each.
         """
         header = self.header
+        source = PROGRAM if allow_code else stranger(_IF_TRUSTED).handing_in(*_given(param_space))
         if param_space is None:
             if header.get("plain_space") is None:
                 raise TuneError(
@@ -744,7 +807,9 @@ class _Restored:
             seed=header["seed"],
             num_lanes=header["num_lanes"],
             cpus=header["cpus"],
+            source=source,
         )
+        setup.check_names(_drawn(setup.space))
         new = setup.header(setup.plan(header["num_samples"]), self.folder.name)
         if found := differences(header, new):
             raise TuneError(
