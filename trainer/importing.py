@@ -104,6 +104,7 @@ _OURS = frozenset(
         "agent_ids",
         "errors",
         "importing",
+        "name_resolution",
         "old_names",
         "ray_adapter",
         "seeding",

@@ -28,6 +28,7 @@ RANKS: Final[dict[int, frozenset[str]]] = {
             "spaces",
             "old_names",
             "importing",
+            "name_resolution",
         }
     ),
     1: frozenset({"nn", "metrics", "runtime"}),

@@ -21,23 +21,33 @@ from checkpoints import (
 )
 from tests import command_line
 from tests.command_line import SMALL
-from trainer import PPO, Algorithm, DQNConfig, PPOConfig, StochasticSampling, TrainerError
+from trainer import (
+    PPO,
+    Algorithm,
+    DQNConfig,
+    EnvCreationError,
+    PPOConfig,
+    StochasticSampling,
+    TrainerError,
+    register_env,
+)
 from trainer.cli.main import main
 from trainer.config import AlgorithmConfig
-from trainer.envs.env_factory import leads_to_new_code
+from trainer.envs import make_env_factory
+from trainer.name_resolution import stranger
 from trainer.runner_group.crash_files import read_crash
-from trainer.testing import CountdownEnv, FailingEnv
+from trainer.testing import CountdownEnv
 
 MODULE = "an_env_that_nobody_imported"
 NAMED = f"{MODULE}.Strategy"
+ENV = "countdown of these tests"
 
 
 class Countdown(CountdownEnv):
-    """An env of this module, which is imported."""
+    """An env of this module, which is imported and registered."""
 
 
-class Armed(FailingEnv):
-    """An env of the tests that fails on purpose, under another name."""
+register_env(ENV, lambda context: Countdown(context))
 
 
 class Failing(RLlibCallback):
@@ -48,7 +58,7 @@ class Failing(RLlibCallback):
 def ppo() -> PPOConfig:
     return (
         PPOConfig()
-        .environment(f"{__name__}.Countdown")
+        .environment(ENV)
         .env_runners(num_env_runners=0)
         .training(train_batch_size=8, minibatch_size=8, num_epochs=1)
         .training(model={"fcnet_hiddens": [2]})
@@ -93,7 +103,7 @@ def test_no_program_is_started_because_a_checkpoint_names_it(saved: Path, tmp_pa
     named: dict[str, Any] = {"env": "subprocess.call", **arguments}
     for number, settings in enumerate([named, {"evaluation_config": named}]):
         path = crafted(saved, tmp_path / str(number), evaluation_interval=1, **settings)
-        with pytest.raises(CodeNotAllowedError, match=r"'subprocess\.call', which this program"):
+        with pytest.raises(CodeNotAllowedError, match=r"'subprocess\.call', which is neither"):
             Algorithm.from_checkpoint(path)
     assert not proof.exists()
 
@@ -102,7 +112,7 @@ def test_no_program_is_started_because_a_checkpoint_names_it(saved: Path, tmp_pa
 def test_no_module_is_imported_because_a_checkpoint_names_it(
     name: str, module: Path, saved: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(CodeNotAllowedError, match="import its class before"):
+    with pytest.raises(CodeNotAllowedError, match="register it before"):
         PPO.from_checkpoint(crafted(saved, tmp_path / "c", env=name))
     assert not module.exists()
 
@@ -113,7 +123,8 @@ def test_who_trusts_a_checkpoint_may_let_it_import(
     path = crafted(saved, tmp_path / "c", env=f"{MODULE}.Env")
     PPO.from_checkpoint(path, allow_code=True).stop()
     assert module.exists()
-    PPO.from_checkpoint(path).stop()  # it is imported now
+    with pytest.raises(CodeNotAllowedError):  # that it is imported now makes no difference
+        PPO.from_checkpoint(path)
 
 
 def test_no_module_is_imported_because_a_crash_file_names_it(
@@ -132,7 +143,7 @@ def test_no_module_is_imported_because_a_crash_file_names_it(
         record["config"]["settings"] = {**settings, **named}
         file.write_bytes(encode(record))
         assert main(["replay-episode", str(file)]) == 1
-        assert "CodeNotAllowedError: The saved `e" in capsys.readouterr().err
+        assert "CodeNotAllowedError: `e" in capsys.readouterr().err
         assert not module.exists()
 
 
@@ -151,7 +162,7 @@ def test_the_command_line_says_with_which_env_to_go_on(
     resume = next(line.split() for line in advice.splitlines() if "local-trainer resume" in line)
     monkeypatch.delitem(sys.modules, MODULE)  # as in a process of its own
     refused = command_line.run("resume", "run", folder=tmp_path, code=1)
-    assert f"names the env '{env}'" in refused.stderr
+    assert f"`env` names '{env}'" in refused.stderr
     assert "--env" in refused.stderr
     assert resume[1:5] == ["resume", "run", "--env", env]
     command_line.run(*resume[1:5], "--stop-iterations", "2", folder=tmp_path)
@@ -159,16 +170,15 @@ def test_the_command_line_says_with_which_env_to_go_on(
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "is_refused"),
     [
         ("CartPole-v1", False),
-        (f"{__name__}.Countdown", False),
+        (ENV, False),
+        (f"{__name__}.Countdown", True),
         ("trainer.testing.envs.CorridorEnv", False),
         ("trainer.testing.CountdownEnv", False),
         ("trainer.testing.envs.FailingEnv", True),
         ("trainer.testing.FailingEnv", True),
-        (f"{__name__}.FailingEnv", True),
-        (f"{__name__}.Armed", True),
         ("trainer.testing.faults.FaultyEnv", True),
         ("trainer.testing.with_faults", True),
         ("GymV26Environment-v0", True),
@@ -177,11 +187,19 @@ def test_the_command_line_says_with_which_env_to_go_on(
         ("os.system", True),
         ("gymnasium:CartPole-v1", True),
         ("a..b", True),
+        ("gymnasium.wrappers.RecordVideo", True),
         ("nothing", False),  # which is an error of its own, with the nearest names
     ],
 )
-def test_names_that_lead_to_new_code(name: str, expected: bool) -> None:
-    assert leads_to_new_code(name) == expected
+def test_names_of_envs_that_a_file_may_not_name(name: str, is_refused: bool) -> None:
+    try:
+        make_env_factory(name, {}, source=stranger(""))
+    except CodeNotAllowedError:
+        assert is_refused
+    except EnvCreationError:
+        assert name == "nothing"
+    else:
+        assert not is_refused
 
 
 # ---- strategies
@@ -199,7 +217,17 @@ FOREIGN: dict[str, dict[str, Any]] = {
         }
     },
     "env of evaluation": {"evaluation_config": {"env": f"{MODULE}.Env"}},
-    "fails on purpose": {"env": f"{__name__}.Armed"},
+    "fails on purpose": {"env": "trainer.testing.FailingEnv"},
+    "of a module": {
+        "algorithm_config_overrides_per_module": {
+            "default_policy": {"exploration_config": {"type": "pydoc.pipepager", "cmd": "true"}}
+        }
+    },
+    "of a module, below": {
+        "algorithm_config_overrides_per_module": {
+            "default_policy": {"exploration_config": {**CURIOSITY, "sub_exploration": NAMED}}
+        }
+    },
 }
 
 
@@ -211,7 +239,7 @@ def test_no_strategy_is_looked_up_because_a_checkpoint_names_it(
     ways: list[dict[str, Any]] = [{}, {"lr": 1e-3}, {"evaluation_config": {"explore": False}}]
     ways += [{"env": Countdown}] if "env" not in settings else []
     for given in ways:
-        with pytest.raises(CodeNotAllowedError, match=r"The saved `(env|e\w+_config)"):
+        with pytest.raises(CodeNotAllowedError, match=r"^`(env|exploration_config)` names"):
             Algorithm.from_checkpoint(path, **given)
     for words in (["evaluate", str(path)], ["resume", str(path)]):
         assert main(words) == 1
@@ -241,7 +269,7 @@ def test_a_state_in_memory_names_no_code_either(module: Path, saved: Path) -> No
     state = read_checkpoint(saved, "config").components["config"]
     state["settings"]["exploration_config"] = {"type": NAMED}
     with pytest.raises(CodeNotAllowedError, match=NAMED):
-        PPOConfig.from_state(state)
+        PPOConfig.from_state(state).validate()
     with ppo().build_algo() as algo:
         whole = Algorithm.__getstate__(algo)  # type: ignore[attr-defined]
         whole["config"]["settings"]["exploration_config"] = {"type": NAMED}
@@ -349,7 +377,7 @@ def test_no_setting_imports_what_it_names(algorithm: str, every: int, module: Pa
     if algorithm == "DQN":
         config = (
             DQNConfig()
-            .environment(f"{__name__}.Countdown")
+            .environment(ENV)
             .env_runners(num_env_runners=0)
             .training(train_batch_size=8, model={"fcnet_hiddens": [2]})
             .training(num_steps_sampled_before_learning_starts=8, training_intensity=None)

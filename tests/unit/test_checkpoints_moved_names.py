@@ -11,13 +11,13 @@ import pytest
 
 from callbacks import EarlyStopping, NonFiniteGuard
 from callbacks.chain import matched_states
-from checkpoints import encode
+from checkpoints import CodeNotAllowedError, encode
 from checkpoints.moved_names import _moved, current_class, current_module, load_code
 from trainer import RLModule
-from trainer.envs.env_factory import leads_to_new_code, make_env_factory
+from trainer.envs.env_factory import make_env_factory
 from trainer.exploration.strategies import EpsilonGreedy
 from trainer.modules.actor_critic import PolicyModule
-from trainer.name_resolution import PROGRAM
+from trainer.name_resolution import stranger
 from trainer.testing import CountdownEnv
 
 
@@ -92,6 +92,6 @@ def test_a_module_saved_under_its_old_name_is_made_again(
 
 def test_an_env_that_settings_name_by_its_old_path_is_found() -> None:
     name = "trainer.testing.debug_envs.CountdownEnv"
-    assert not leads_to_new_code(name)
-    assert leads_to_new_code("trainer.testing.faulty_envs.FailingEnv")
-    assert make_env_factory(name, {}, source=PROGRAM).create is CountdownEnv
+    assert make_env_factory(name, {}, source=stranger("")).create is CountdownEnv
+    with pytest.raises(CodeNotAllowedError):
+        make_env_factory("trainer.testing.faulty_envs.FailingEnv", {}, source=stranger(""))

@@ -156,7 +156,6 @@ def own_config(
     own.update_from_dict(settings)
     own.validate()
     require_env(own)
-    own.check_names()
     own.freeze()
     _tell_what_has_no_effect(own)
     return own

@@ -516,6 +516,7 @@ def replay_episode(arguments: argparse.Namespace) -> int:
     record = read_crash(arguments.path)
     tell(f"{arguments.path}: {_headline(record)}\n")
     config = _config_of_episode(arguments, record).update_from_dict(_IN_THIS_PROCESS)
+    config.validate()
     faulthandler.enable()  # shows the Python lines above a crash in compiled code
     with config.build_algo() as algo:
         try:

@@ -58,9 +58,7 @@ def named_callbacks(names: Sequence[str]) -> list[Any]:
         ConfigError: a name leads to nothing.
     """
     return [
-        getattr(callbacks, name)
-        if name in callbacks.__all__
-        else imported(name, option="--callbacks")
+        imported(f"callbacks.{name}" if name in callbacks.__all__ else name, option="--callbacks")
         for name in names
     ]
 

@@ -346,8 +346,10 @@ class AlgorithmConfig(Sections):
         Raises:
             ConfigError: something is wrong; the message lists every problem, what was expected,
                 what to do.
+            CodeNotAllowedError: settings were read from a file, and name code.
         """
         raise_problems(type(self).__name__, self.find_problems())
+        self.check_names()
 
     def find_problems(self) -> list[Problem]:
         """Everything that is wrong; empty when the config can be built."""

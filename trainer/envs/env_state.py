@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
@@ -138,7 +138,13 @@ def set_attributes(layer: Any, names: tuple[str, ...], values: Mapping[str, Any]
 
 # ---- env state
 
-_GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+_GENERATORS: Final[Mapping[str, Callable[[], Any]]] = {
+    "PCG64": np.random.PCG64,
+    "PCG64DXSM": np.random.PCG64DXSM,
+    "MT19937": np.random.MT19937,
+    "Philox": np.random.Philox,
+    "SFC64": np.random.SFC64,
+}
 _MOST_TEXT: Final = 300
 
 
@@ -306,7 +312,7 @@ class EnvState:
         try:
             name = state["bit_generator"]
             if generator is None or type(generator.bit_generator).__name__ != name:
-                generator = np.random.Generator(getattr(np.random, _known(name))())
+                generator = np.random.Generator(_bit_generator(name))
                 self._innermost._np_random = generator
             generator.bit_generator.state = state  # in place: the env may have it elsewhere, too
         except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
@@ -402,10 +408,12 @@ def _layer_names(state: Any) -> list[Any] | None:
         return None
 
 
-def _known(name: Any) -> str:
+def _bit_generator(name: Any) -> np.random.BitGenerator:
     if name not in _GENERATORS:
-        raise ValueError(f"there is no generator {name!r:.40}; expected one of {_GENERATORS}")
-    return str(name)
+        known = ", ".join(_GENERATORS)
+        raise ValueError(f"there is no generator {name!r:.40}; expected one of {known}")
+    made: np.random.BitGenerator = _GENERATORS[name]()
+    return made
 
 
 def _call(part: _Part, method: str) -> str:

@@ -105,8 +105,7 @@ def _end_of_piece(data: bytes) -> int:
 
 def print_whole_lines() -> None:
     """Lets what this process prints appear line by line, each in one piece."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
         # It may be missing or closed, or an object of its own kind without a file.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             lines = io.TextIOWrapper(

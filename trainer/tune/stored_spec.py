@@ -36,20 +36,20 @@ _CONFIG: Final = "__config__"
 _TUPLE: Final = "__tuple__"
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
-    name: getattr(search_space, name)
-    for name in (
-        "choice",
-        "uniform",
-        "quniform",
-        "loguniform",
-        "qloguniform",
-        "randint",
-        "qrandint",
-        "lograndint",
-        "qlograndint",
-        "randn",
-        "qrandn",
-        "grid_search",
+    function.__name__: function
+    for function in (
+        search_space.choice,
+        search_space.uniform,
+        search_space.quniform,
+        search_space.loguniform,
+        search_space.qloguniform,
+        search_space.randint,
+        search_space.qrandint,
+        search_space.lograndint,
+        search_space.qlograndint,
+        search_space.randn,
+        search_space.qrandn,
+        search_space.grid_search,
     )
 }
 _MODULES: Final = (scheduling, searchers, population_based_training, optuna_search)
