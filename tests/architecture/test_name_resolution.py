@@ -43,7 +43,7 @@ EXCEPTIONS: Final = {
 def called(node: ast.Call) -> str:
     """The last part of the name of what is called."""
     function = node.func
-    name: str = getattr(function, "attr", None) or getattr(function, "id", "")
+    name: str = getattr(function, "attr", "") or getattr(function, "id", "")
     return name
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +22,12 @@ from tests.command_line import SMALL
 from trainer import (
     PPO,
     Algorithm,
-    DQNConfig,
     EnvCreationError,
     PPOConfig,
     StochasticSampling,
-    TrainerError,
     register_env,
 )
 from trainer.cli.main import main
-from trainer.config import AlgorithmConfig
 from trainer.envs import make_env_factory
 from trainer.name_resolution import stranger
 from trainer.runner_group.crash_files import read_crash
@@ -313,86 +308,3 @@ def test_networks_that_a_checkpoint_cannot_fill_are_not_made(saved: Path, tmp_pa
         path = crafted(saved, tmp_path / str(number), model_config={"fcnet_hiddens": hiddens})
         with pytest.raises(CheckpointMismatchError, match="`model_config` asks for a network of"):
             Algorithm.from_checkpoint(path)
-
-
-# ---- all settings
-
-
-def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a value, inside of dicts and lists, too."""
-    yield place
-    if isinstance(value, dict | list):
-        for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from places(entry, (*place, key))
-        if isinstance(value, dict):
-            yield (*place, "type")
-
-
-def planted(value: Any, place: tuple[Any, ...], name: Any) -> Any:
-    """A copy of a value with a name at a place."""
-    if not place:
-        return name
-    changed = copy.deepcopy(value)
-    changed[place[0]] = planted(
-        changed.get(place[0]) if isinstance(changed, dict) else changed[place[0]], place[1:], name
-    )
-    return changed
-
-
-def with_names(config: AlgorithmConfig) -> Iterator[dict[str, Any]]:
-    """Settings that name the module: each setting, at each place in it, in evaluation as well."""
-    name = f"{MODULE}.Env"
-    for setting, value in config.to_dict().items():
-        for place in places(value):
-            for named in (name, {"type": name}):
-                changed = {setting: planted(value, place, named)}
-                yield changed
-                if setting != "evaluation_config":
-                    yield {"evaluation_config": changed}
-
-
-def outcome(config: AlgorithmConfig, settings: dict[str, Any]) -> str:
-    """What becomes of a saved config with such settings: refused by which error, or trained."""
-    state = config.get_state()
-    state["settings"] |= settings
-    try:
-        with type(config).from_state(state).build_algo() as algo:
-            algo.train()
-    except (TrainerError, CheckpointError) as error:
-        return type(error).__name__
-    return "trained"
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "every"),
-    [
-        ("PPO", 10),
-        ("DQN", 10),
-        pytest.param("PPO", 1, marks=pytest.mark.slow),
-        pytest.param("DQN", 1, marks=pytest.mark.slow),
-    ],
-)
-def test_no_setting_imports_what_it_names(algorithm: str, every: int, module: Path) -> None:
-    config: AlgorithmConfig = ppo()
-    if algorithm == "DQN":
-        config = (
-            DQNConfig()
-            .environment(ENV)
-            .env_runners(num_env_runners=0)
-            .training(train_batch_size=8, model={"fcnet_hiddens": [2]})
-            .training(num_steps_sampled_before_learning_starts=8, training_intensity=None)
-            .reporting(min_sample_timesteps_per_iteration=0)
-        )
-    config.evaluation(evaluation_interval=1, evaluation_duration=1)
-    found: dict[str, int] = {}
-    for number, settings in enumerate(with_names(config)):
-        of_evaluation = settings.get("evaluation_config", settings)
-        names = {*of_evaluation} if isinstance(of_evaluation, dict) else {*settings}
-        if number % every and not {"env", "exploration_config", "evaluation_config"} & names:
-            continue
-        end = outcome(config, settings)
-        found[end] = found.get(end, 0) + 1
-        assert not module.exists(), settings
-    assert found["CodeNotAllowedError"] >= 6
-    assert found["ConfigError"] > 20
-    assert every > 1 or found["trained"] > 20

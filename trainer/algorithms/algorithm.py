@@ -1398,7 +1398,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
                 'replay_buffer_config={"capacity": ...}) or num_envs_per_env_runner=...'
             ) from error
         try:
-            built.restore_from_path(path)
+            built.restore_from_path(path, allow_code=allow_code)
             built._modules.take_given(settings, keep=policy_ids)
             if (seed := settings.get("seed")) is not None:  # given as such: not that of the run
                 built.adopt_root_seed(int(seed))
@@ -1460,6 +1460,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         component: str | None = None,
         into: ModuleId | None = None,
         filesystem: object = None,
+        allow_code: bool = False,
         **kwargs: Any,
     ) -> None:
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
@@ -1475,9 +1476,11 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             into: the module of this algorithm that gets what another one had learnt. Nothing else
                 changes.
             filesystem: see `Checkpointable`.
+            allow_code: let the checkpoint name strategies of modules, which are then imported.
             kwargs: see `Checkpointable`.
 
         Raises:
+            CodeNotAllowedError: it names some, and that is not allowed.
             ConfigError: `into` is no module, or the component belongs to none.
             CheckpointMismatchError: the two modules have different spaces or parameters; nothing
                 was changed. For more see `Checkpointable`.
@@ -1493,7 +1496,9 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             self._restores_all, self._restored_component = component is None, component
             said = self._modules_at(path) if component is None else None
             self._with_modules(
-                said, lambda: restore(path, component=component, filesystem=filesystem, **kwargs)
+                said,
+                lambda: restore(path, component=component, filesystem=filesystem, **kwargs),
+                is_trusted=allow_code,
             )
 
     def _restore_into(
@@ -1598,12 +1603,18 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         is_whole = isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
         return state if is_whole else None
 
-    def _with_modules(self, said: Mapping[str, Any] | None, take: Callable[[], None]) -> None:
+    def _with_modules(
+        self,
+        said: Mapping[str, Any] | None,
+        take: Callable[[], None],
+        *,
+        is_trusted: bool = False,
+    ) -> None:
         """Takes a state with the modules that it is of; if it raises, with those of before."""
         adopted = Adopted()
         if said is not None:
             only = only_module_of(said.get("config"))
-            adopted = self._modules.adopt(said.get(MODULES), only=only)
+            adopted = self._modules.adopt(said.get(MODULES), only=only, is_trusted=is_trusted)
         try:
             self._check_learnt(said, adopted.made)
             take()

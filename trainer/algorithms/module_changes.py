@@ -53,6 +53,7 @@ from trainer.modules.module_table import (
     spec_from_record,
     spec_record,
 )
+from trainer.name_resolution import stranger
 from trainer.runner_group import EnvRunnerGroup
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
@@ -144,6 +145,12 @@ class _Algorithm(Protocol):
 
 
 Undo = Callable[[], None]
+
+_IF_TRUSTED: Final = (
+    "Pass allow_code=True only if you trust the checkpoint like a program; or add the module "
+    "before, with the class: add_module(…, config_overrides={'exploration_config': {'type': "
+    "MyStrategy}})."
+)
 
 
 @dataclass(frozen=True)
@@ -557,14 +564,18 @@ class ModuleChanges:
                 "when it is taken again. Nothing was changed. Choose another checkpoint."
             )
 
-    def adopt(self, state: State | None, *, only: ModuleId | None = None) -> Adopted:
+    def adopt(
+        self, state: State | None, *, only: ModuleId | None = None, is_trusted: bool = False
+    ) -> Adopted:
         """Makes the modules of a state; what they have learnt is restored afterwards.
 
         Args:
             state: what `get_state` gave; None where there is, and was, just one module.
             only: the id of that one; None stands for the modules of the config.
+            is_trusted: whether its settings of modules may name code.
 
         Raises:
+            CodeNotAllowedError: they do, and may not; nothing was changed.
             CheckpointMismatchError: they cannot be made, or act for these agents; nothing was
                 changed.
         """
@@ -580,6 +591,8 @@ class ModuleChanges:
                 self._functions_before = dict(state.get("fingerprints", {}))
                 return Adopted()
         try:
+            if state is not None and not is_trusted:
+                self._check_names(state)
             return self._adopt_checked(state, only)
         except _NO_MODULES as error:
             gone = [] if state is None else {*self.first.ids} & {*state["updates_of_removed"]}
@@ -593,6 +606,14 @@ class ModuleChanges:
                 f"The modules of the checkpoint (its component {MODULES!r}) cannot act here: "
                 f"{error}{hint} Nothing was changed."
             ) from error
+
+    def _check_names(self, state: State) -> None:
+        """Raises if settings of modules name code that neither the config nor a module names."""
+        config = self._algorithm.config
+        given = (config.given_settings(), self.now.settings)
+        source = stranger(_IF_TRUSTED).handing_in(*given)
+        for module in state["modules"].values():
+            config.with_settings(module["settings"], source=source).check_names()
 
     def _adopt_checked(self, state: State | None, only: ModuleId | None) -> Adopted:
         """See `adopt`; the state has the right form."""

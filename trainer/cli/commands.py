@@ -257,7 +257,7 @@ def _player(checkpoint: Path, settings: Mapping[str, Any], *, allow_code: bool) 
     )
     if "callbacks_class" not in settings:
         _leave_recorders_out(config)
-    return Algorithm.from_checkpoint(checkpoint, config=config)
+    return Algorithm.from_checkpoint(checkpoint, config=config, allow_code=allow_code)
 
 
 def _give_callbacks(settings: dict[str, Any], classes: list[Any]) -> None:

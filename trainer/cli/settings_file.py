@@ -229,6 +229,8 @@ def _of_dict(values: dict[str, Any], name: str, *, source: Source) -> Experiment
     inner_env = settings.pop("env", None)
     env = _the_one(("env", values.get("env")), ("config.env", inner_env), name)
     algo = _the_one(("algo", values.get("algo")), ("run", values.get("run")), name)
+    if not isinstance(algo, str | None):
+        raise ConfigError(f"--config {name} has algo={algo!r:.80}; expected a name, such as 'PPO'.")
     return Experiment(
         algo=algo,
         env=env,

@@ -49,7 +49,7 @@ from trainer.modules import (
     RLModule,
     RLModuleSpec,
 )
-from trainer.name_resolution import stranger
+from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import ModuleId
@@ -497,15 +497,19 @@ class AlgorithmConfig(Sections):
         """The settings of a module: these, but for those that it has of its own."""
         return self.with_settings(self.settings_of_modules().get(module_id, {}))
 
-    def with_settings(self: ConfigT, settings: Mapping[str, Any]) -> ConfigT:
+    def with_settings(
+        self: ConfigT, settings: Mapping[str, Any], *, source: Source = PROGRAM
+    ) -> ConfigT:
         """A frozen copy with other values of some settings, for one module; itself for none."""
-        return self._for_one_module(settings).copy(copy_frozen=True) if settings else self
+        return self._for_one_module(settings, source).copy(copy_frozen=True) if settings else self
 
-    def _for_one_module(self: ConfigT, settings: Mapping[str, Any]) -> ConfigT:
+    def _for_one_module(
+        self: ConfigT, settings: Mapping[str, Any], source: Source = PROGRAM
+    ) -> ConfigT:
         own = self.copy(copy_frozen=False)
         own.policies = list(self.policies)
         own.algorithm_config_overrides_per_module = {}
-        return own.update_from_dict(dict(settings))
+        return own.update_from_dict(dict(settings), source=source)
 
     def checked_settings_of_module(
         self, module_id: ModuleId, settings: Mapping[str, Any]

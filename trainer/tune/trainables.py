@@ -375,7 +375,7 @@ class AlgorithmTrainable(Trainable):
     def restore(self, checkpoint_path: str | Path, *, iteration: int | None = None) -> None:
         """Restores as `Algorithm.restore_from_path` does."""
         del iteration
-        self.algorithm.restore_from_path(checkpoint_path)
+        self.algorithm.restore_from_path(checkpoint_path, allow_code=self.source.is_trusted)
         self._iteration = self.algorithm.training_iteration
 
     def adopt_seed(self, seed: int) -> None:

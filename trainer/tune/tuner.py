@@ -228,7 +228,7 @@ class Tuner:
             )
             controller = experiment.controller
             unfinished = [trial for trial in controller.trials if not trial.status.is_over]
-            setup.check_names(controller.config_of(trial.number) for trial in unfinished)
+            setup.check_read(controller.config_of(trial.number) for trial in unfinished)
             amendment = restored.amendment(experiment.controller, entries, setup)
             if amendment is not None:
                 if amendment.has_new_stop:
@@ -506,16 +506,13 @@ class _Setup:
         if not self.tune_config.in_process:
             check_packs(self.spec, config)
 
-    def check_names(self, configs: Iterable[Any]) -> None:
-        """Raises a CodeNotAllowedError if configs name code that the folder they are of may not.
-
-        Before trials begin, which would all end as failed.
-        """
+    def check_read(self, configs: Iterable[Any]) -> None:
+        """Raises if configs that were read are wrong or name code, before trials fail by them."""
         algorithm = self.spec.algorithm
         if algorithm is None or self.source.is_trusted:
             return
         for config in configs:
-            algorithm_config(algorithm, config, source=self.source).check_names()
+            algorithm_config(algorithm, config, source=self.source).validate()
 
     def _check_call(self) -> None:
         """Whether trials can call the function, or `setup`, with what they have."""
@@ -809,7 +806,7 @@ class _Restored:
             cpus=header["cpus"],
             source=source,
         )
-        setup.check_names(_drawn(setup.space))
+        setup.check_read(_drawn(setup.space))
         new = setup.header(setup.plan(header["num_samples"]), self.folder.name)
         if found := differences(header, new):
             raise TuneError(
