@@ -27,7 +27,6 @@ RANKS: Final[dict[int, frozenset[str]]] = {
             "seeding",
             "spaces",
             "old_names",
-            "importing",
             "name_resolution",
         }
     ),

@@ -34,7 +34,6 @@ from trainer.cli.output import complain, complain_with_traceback, flush_output, 
 from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
-from trainer.importing import importing_is_over
 
 # ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 
@@ -132,7 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     code = 0
     try:
-        importing_is_over()
         with _signals_like_ctrl_c(), _damages_told_once():
             code = parsed.command(parsed)
         flush_output()
