@@ -37,7 +37,6 @@ from callbacks.spec import (
 from checkpoints import check_shape
 from checkpoints.arguments import checked_methods, require_keys
 from checkpoints.data_classes import dataclass
-from checkpoints.moved_names import current_class
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 # ---- state matching
@@ -85,7 +84,7 @@ def matched_states(saved: Sequence[dict[str, Any]], classes: Sequence[str]) -> M
         saved: Entries `{"class": dotted name, "state": ...}` in the order they were saved.
         classes: The dotted class name of each object, in order.
     """
-    waiting = [{**entry, "class": current_class(entry["class"])} for entry in saved]
+    waiting = list(saved)
     pairs: dict[int, Any] = {}
     for same in (eq, _same_name_in_script):
         for index, name in enumerate(classes):

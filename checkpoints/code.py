@@ -30,7 +30,6 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import CODE_FILE, Manifest
-from checkpoints.moved_names import load_code
 from checkpoints.reader import read_code_bytes
 
 # ---- moved paths
@@ -244,7 +243,7 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
         raise CheckpointMismatchError(_no_code(path))
     try:
         with paths_following(saved_at, path):
-            return load_code(data)
+            return cloudpickle.loads(data)
     except Exception as error:  # unpickling runs foreign code; raised as our own
         raise CheckpointMismatchError(
             f"The code in {path} does not load here: {type(error).__name__}: {error}. It refers to "

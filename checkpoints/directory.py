@@ -77,7 +77,6 @@ from checkpoints.listing import (
 )
 from checkpoints.manifest import (
     CODE_FILE,
-    FORMAT_VERSION,
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
     names_our_format,
@@ -314,9 +313,7 @@ def _clear_up(leftover: Leftover, others: Sequence[Leftover], file_system: FileS
 
 def _is_ours(entry: Path) -> bool:
     name = entry.name
-    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or is_payload_name(
-        name, format_version=FORMAT_VERSION
-    )
+    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or is_payload_name(name)
     return is_our_name and regular_file_size(entry) is not None
 
 

@@ -47,14 +47,7 @@ NO_MIGRATIONS: Final[StateMigrations] = MappingProxyType({})
 """Of an object whose states are still what they were at first."""
 
 
-def _without_array_files(fields: dict[str, Any]) -> dict[str, Any]:
-    """To format 2, in which large arrays may lie in files of their own; before, none did."""
-    if any("arrays" in entry for entry in fields["components"].values()):
-        raise ValueError("a component of format 1 lists array files")
-    return fields
-
-
-FORMAT_MIGRATIONS: Final[tuple[Migration, ...]] = (_without_array_files,)
+FORMAT_MIGRATIONS: Final[tuple[Migration, ...]] = ()
 """Of the manifest's fields, without `format`, `format_version` and `checksum`; oldest first.
 
 A checkpoint of an earlier format keeps its own checksum, which is compared before.

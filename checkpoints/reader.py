@@ -270,9 +270,7 @@ def _check_listing(directory: Path, manifest: Manifest) -> None:
     except OSError as error:
         raise unreadable(directory, error) from error
     for path in paths:
-        is_our_name = path.name == CODE_FILE or is_payload_name(
-            path.name, format_version=manifest.format_version
-        )
+        is_our_name = path.name == CODE_FILE or is_payload_name(path.name)
         if is_our_name and path.name not in known:
             raise CheckpointCorruptError(
                 f"{path} is not listed in the manifest, so it was not saved with this checkpoint. "

@@ -31,7 +31,7 @@ def read(directory: Path) -> dict[str, Any]:
     text = (directory / "manifest.json").read_text("ascii")
     manifest = json.loads(text)
     assert manifest["format"] == "local-trainer-checkpoint"
-    assert manifest["format_version"] in (1, 2)
+    assert manifest["format_version"] == 1
     checksum = manifest.pop("checksum")
     unsigned = json.dumps(manifest, indent=1) + "\n"
     assert hashlib.sha256(unsigned.encode("ascii")).hexdigest() == checksum

@@ -21,7 +21,7 @@ from checkpoints import (
     read_manifest,
 )
 from checkpoints.arguments import checked_arguments
-from checkpoints.components import CONSTRUCTORS, naming_component
+from checkpoints.components import naming_component
 from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import CONFIG
@@ -115,12 +115,6 @@ class TrainedPolicy:
             raise CheckpointMismatchError(
                 f"{path} is no checkpoint of an algorithm: its manifest names none. Give what "
                 "algo.save_to_path() wrote, or the directory of a run."
-            )
-        if CONSTRUCTORS not in manifest.components:
-            raise CheckpointMismatchError(
-                f"{path} was saved by an older version ({metadata.get('producer_version')}), which "
-                "did not write down what its network is made with. Save it again: "
-                "Algorithm.from_checkpoint(path).save_to_path(other)."
             )
         algorithm = algorithm_class(name)
         names = [_CONFIG, *({_STATISTICS} & manifest.components.keys())]

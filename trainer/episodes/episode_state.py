@@ -282,7 +282,7 @@ def copied_parts(state: State) -> State:
     for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
         copied[name] = copied_data(state[name])
     for name in _CHANGES:
-        copied[name] = copied_containers(state.get(name))  # states of older checkpoints lack it
+        copied[name] = copied_containers(state[name])
     if "task" in state:
         copied["task"] = copied_containers(state["task"])
     outputs = state["extra_model_outputs"]

@@ -15,7 +15,6 @@ from checkpoints import Checkpointable, CheckpointMismatchError, PathLike
 from checkpoints.arguments import argument_error
 from checkpoints.component_paths import selected
 from checkpoints.components import checkpoint_and_root, read_constructor
-from checkpoints.moved_names import current_class
 from checkpoints.trees import mapped
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
@@ -151,7 +150,7 @@ def plain_setting(value: Any) -> Any:
 
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
     """The class that a record names, among those that are there."""
-    name = current_class(record["class"])
+    name = record["class"]
     found = [cls for cls in _concrete(base) if f"{cls.__module__}.{cls.__qualname__}" == name]
     if not found:
         said = f"is of the class {name!r}" if name else "does not say of which class it is"
