@@ -98,7 +98,6 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
-from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
@@ -141,7 +140,7 @@ _Self = TypeVar("_Self", bound="Algorithm")
 
 
 @checked_methods()
-class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
+class Algorithm(Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -265,10 +264,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         except BaseException:
             self.stop()
             raise
-
-    def _may_set(self, name: str) -> bool:
-        is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
-        return is_first_time or hasattr(type(self), name)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:

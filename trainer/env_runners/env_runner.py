@@ -44,7 +44,7 @@ from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs import VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
-from trainer.errors import ConfigError, EnvError, FrozenConfigError, TrainerError
+from trainer.errors import ConfigError, EnvError, TrainerError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
 from trainer.runtime.engine import Signals
@@ -104,26 +104,6 @@ class ConfigView(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"ConfigView({self._settings!r})"
-
-
-class WithFixedSettings:
-    """Refuses attributes with the names of settings, once the object has a `config`."""
-
-    config: Any
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        known = self.__dict__.get("_no_settings", ())
-        if self.__dict__.get("config") is not None and name not in known:
-            if name == "config" or name in self.config:
-                if not self._may_set(name):
-                    raise FrozenConfigError.of_attribute(self, name, value)
-            else:  # looked up once: some attributes are set in each round
-                self.__dict__.setdefault("_no_settings", set()).add(name)
-        super().__setattr__(name, value)
-
-    def _may_set(self, name: str) -> bool:
-        """Whether an attribute with the name of a setting is the object's own."""
-        raise NotImplementedError
 
 
 # ---- global worker
@@ -286,7 +266,7 @@ def _is_long(request: SampleRequest) -> bool:
 
 
 @checked_methods()
-class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
+class EnvRunner(Checkpointable, abc.ABC):
     """Steps its sub-envs side by side with its modules' actions, and hands out episodes.
 
     Life: `__init__` (envs, modules, `sync`), then `synchronize` and `answer` in turn, `stop` at the
@@ -372,9 +352,6 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             self.first_tasks = self._tasks()
             self._take_over(sync or Sync())
         note_made(self)
-
-    def _may_set(self, name: str) -> bool:
-        return name != "config" and name in EnvRunner.__annotations__
 
     @property
     def worker_index(self) -> int:

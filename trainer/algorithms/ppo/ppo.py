@@ -229,7 +229,6 @@ class PPOLearner(EpisodeLearner):
     """
 
     settings: PPOSettings
-    moving_settings: ClassVar[tuple[str, ...]] = ("kl_coeff",)
 
     def __init__(
         self,
