@@ -224,7 +224,7 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
 
     Raises:
         TypeError: if `allow_code` is neither True nor False; nothing is read then.
-        CodeNotAllowedError: unless `allow_code=True`.
+        CodeNotAllowedError: unless `allow_code=True`, or this user saved it on this machine.
         CheckpointMismatchError: if it has no code, or the code does not load in this program.
         CheckpointVersionError: if it was pickled by another minor version of Python.
         CheckpointCorruptError: if the code file was altered; it is not run then.
@@ -264,7 +264,7 @@ def check_switch(name: str, value: object) -> None:
 def _check_may_load(manifest: Manifest, *, path: PathLike, allow_code: bool) -> None:
     if manifest.code is None:
         raise CheckpointMismatchError(_no_code(path))
-    if not allow_code:
+    if not (allow_code or manifest.is_own):
         raise CodeNotAllowedError(
             f"{path} holds pickled code ({CODE_FILE}), and unpickling it can run anything. "
             "Pass the config yourself (`config=...`), which needs no code from the checkpoint; or, "

@@ -24,6 +24,8 @@ from checkpoints.errors import (
     CheckpointVersionError,
     StateError,
 )
+from checkpoints.signatures import is_own as is_own_signature
+from checkpoints.signatures import sign
 
 # ---- migrations
 #
@@ -223,6 +225,7 @@ class Manifest:
         components: name (slash path) to file, in the order in which they were given.
         code: the file with pickled code, or None.
         format_version: in which it was written; what an older one said is here in today's terms.
+        is_own: this user saved it on this machine, with code that was trusted: it is signed.
     """
 
     created_at: str
@@ -231,6 +234,7 @@ class Manifest:
     components: Mapping[str, FileEntry]
     code: FileEntry | None = None
     format_version: int = FORMAT_VERSION
+    is_own: bool = False
 
     @property
     def training_iteration(self) -> int:
@@ -250,7 +254,11 @@ class Manifest:
         fields |= {name: getattr(self, name) for name in _FIELDS}
         fields["components"] = {name: entry.to_dict() for name, entry in self.components.items()}
         fields["code"] = None if self.code is None else self.code.to_dict()
-        return _dump(fields | {"checksum": _checksum(fields)})
+        checksum = _checksum(fields)
+        fields["checksum"] = checksum
+        if self.is_own and (signature := sign(checksum.encode())) is not None:
+            fields["signature"] = signature  # the checksum covers the hashes of all files
+        return _dump(fields)
 
 
 def new_manifest(
@@ -260,6 +268,7 @@ def new_manifest(
     components: Mapping[str, FileEntry],
     code: FileEntry | None,
     created_at: dt.datetime,
+    is_own: bool = False,
 ) -> Manifest:
     """Return the manifest for files that have just been written; see `plain_metadata`."""
     return Manifest(
@@ -268,6 +277,7 @@ def new_manifest(
         metadata=plain_metadata(metadata),
         components=dict(components),
         code=code,
+        is_own=is_own,
     )
 
 
@@ -336,12 +346,13 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
         )
     _check_version(fields, source)
     try:
-        if fields.pop("checksum", None) != _checksum(fields):
+        checksum, signature = fields.pop("checksum", None), fields.pop("signature", None)
+        if checksum != _checksum(fields):
             raise ValueError("it was changed after it was written (its checksum does not fit)")
         version = fields.pop("format_version")
         fields.pop("format")
         fields = migrated(fields, FORMAT_MIGRATIONS, version=version, source=source)
-        return _build(fields, version)
+        return _build(fields, version, is_own=is_own_signature(checksum.encode(), signature))
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError, StateError) as error:
         raise CheckpointCorruptError(
             f"{source} is not a valid manifest: {error}. Nothing was loaded; use another "
@@ -397,7 +408,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _build(fields: dict[str, Any], format_version: int) -> Manifest:
+def _build(fields: dict[str, Any], format_version: int, *, is_own: bool) -> Manifest:
     if set(fields) != set(_FIELDS):
         different = sorted(set(fields) ^ set(_FIELDS))
         raise ValueError(f"its fields differ from the expected by {different}")
@@ -420,6 +431,7 @@ def _build(fields: dict[str, Any], format_version: int) -> Manifest:
         components=components,
         code=code,
         format_version=format_version,
+        is_own=is_own,
     )
 
 

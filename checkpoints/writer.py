@@ -97,12 +97,14 @@ class EncodedCheckpoint:
         metadata: plain JSON data.
         code: bytes of a pickle, or None.
         state_versions: name → version of its state, where that is not 1.
+        is_own: to be signed (`checkpoints.signatures`): it opens without a question.
     """
 
     components: Mapping[str, EncodedState]
     metadata: Mapping[str, Any]
     code: bytes | None
     state_versions: Mapping[str, int]
+    is_own: bool = False
 
     def detached(self) -> EncodedCheckpoint:
         """Return the same with its own memory: the arrays may change afterwards."""
@@ -117,6 +119,7 @@ def encode_checkpoint(
     code: bytes | None = None,
     state_versions: Mapping[str, int] | None = None,
     large_array_bytes: int = LARGE_ARRAY_BYTES,
+    is_own: bool = False,
 ) -> EncodedCheckpoint:
     """Return what `write_encoded` writes; no file is touched. See `write_checkpoint`.
 
@@ -134,7 +137,7 @@ def encode_checkpoint(
         raise StateError(
             f"code is a {type(code).__name__}; it must be bytes. Use checkpoints.pack_code(value)."
         )
-    return EncodedCheckpoint(encoded, plain, code, state_versions or {})
+    return EncodedCheckpoint(encoded, plain, code, state_versions or {}, is_own)
 
 
 def write_encoded(
@@ -151,7 +154,7 @@ def write_encoded(
         with Replacement(target, files) as replacement:
             writer = _FileWriter(replacement.new, files)
             entries = writer.write_components(encoded.components, encoded.state_versions)
-            writer.write_rest(entries, code=encoded.code, metadata=_metadata(encoded, target))
+            writer.write_rest(entries, encoded, metadata=_metadata(encoded, target))
             replacement.install()
     except CheckpointWriteError:
         raise
@@ -187,9 +190,14 @@ class _FileWriter:
         }
 
     def write_rest(
-        self, entries: Mapping[str, FileEntry], *, code: bytes | None, metadata: Mapping[str, Any]
+        self,
+        entries: Mapping[str, FileEntry],
+        encoded: EncodedCheckpoint,
+        *,
+        metadata: Mapping[str, Any],
     ) -> None:
         """Write the code and, last of all, the manifest."""
+        code = encoded.code
         code_entry = None if code is None else self._write(CODE_FILE, [code])
         manifest = new_manifest(
             versions=current_versions(),
@@ -197,6 +205,7 @@ class _FileWriter:
             components=entries,
             code=code_entry,
             created_at=dt.datetime.now(dt.timezone.utc),
+            is_own=encoded.is_own,
         )
         self._write(MANIFEST_FILE, [manifest.to_json().encode("ascii")])
 

@@ -25,6 +25,7 @@ from callbacks import CallbackChain
 from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     Checkpointable,
+    CheckpointContents,
     CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
@@ -1335,6 +1336,9 @@ class Algorithm(Checkpointable, abc.ABC):
     def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), {}
 
+    def _is_own_work(self) -> bool:
+        return self.config.source.is_trusted
+
     def _checkpoint_code(self) -> bytes | None:
         return self._code.pack()
 
@@ -1489,11 +1493,11 @@ class Algorithm(Checkpointable, abc.ABC):
                 self._restore_into(into, path, component or "", filesystem=filesystem, **kwargs)
                 return
             self._restores_all, self._restored_component = component is None, component
-            said = self._modules_at(path) if component is None else None
+            contents = self._modules_at(path) if component is None else None
             self._with_modules(
-                said,
+                None if contents is None else contents.components,
                 lambda: restore(path, component=component, filesystem=filesystem, **kwargs),
-                is_trusted=allow_code,
+                is_trusted=allow_code or (contents is not None and contents.manifest.is_own),
             )
 
     def _restore_into(
@@ -1510,12 +1514,12 @@ class Algorithm(Checkpointable, abc.ABC):
         target.restore_from_path(Path(path) / component, **how)
         self._send_weights()
 
-    def _modules_at(self, path: PathLike) -> Mapping[str, State] | None:
+    def _modules_at(self, path: PathLike) -> CheckpointContents | None:
         """The part of a checkpoint that says which modules it has; None if there is only one."""
         if self.env_runner_group.agent_ids is None:
             return None
         name = MODULES if MODULES in read_manifest(path).components else "config"
-        return read_checkpoint(path, name, migrations=self.state_migrations).components
+        return read_checkpoint(path, name, migrations=self.state_migrations)
 
     def _restore(
         self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
