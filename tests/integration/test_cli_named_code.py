@@ -96,10 +96,13 @@ def test_printed_commands_work_for_every_form_of_name(
     assert len(results) == 11
 
 
-def test_what_a_checkpoint_names_is_not_imported(tmp_path: Path, module: str) -> None:
+def test_what_a_strangers_checkpoint_names_is_not_imported(
+    tmp_path: Path, module: str, request: pytest.FixtureRequest
+) -> None:
     words = ["--num-env-runners", 0, "--run-dir", "run", "--stop-iterations", 1]
     run("train", "--env", f"{module}:MyEnv", *SMALL, *words, folder=tmp_path)
     sys.modules.pop(module)
+    request.getfixturevalue("as_another_user")
     for verb in ("evaluate", "resume"):
         refused = run(verb, "run", folder=tmp_path, code=1).stderr
         assert "CodeNotAllowedError" in refused
