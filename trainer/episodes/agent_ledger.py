@@ -106,17 +106,6 @@ class AgentLine:
         self._name = ""  # of the only extra output, as soon as there is one
         self._record: Callable[..., None] | None = None
 
-    def shown_at(self, env_t_started: int) -> list[int]:
-        """The env step at which each observation is shown in this chunk.
-
-        An agent that waited while the chunk before was cut is shown at the chunk's first env step:
-        the one at which it was observed is not in the chunk.
-        """
-        carried = self.episode.lookback
-        if carried >= len(self.clock) or self.clock[carried] >= env_t_started:
-            return self.clock
-        return [*self.clock[:carried], env_t_started, *self.clock[carried + 1 :]]
-
     def takes(self, outputs: Mapping[str, Any] | None) -> bool:
         """Whether a row with these extra outputs fits to the rows before."""
         columns = self.episode.extra_model_outputs
