@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -15,9 +14,6 @@ from trainer.envs.multi_agent_env import MultiAgentEnv
 from trainer.errors import EnvContractError, EnvCreationError
 from trainer.seeding import EnvSeeds, Role
 from trainer.types import AgentId
-
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-
 
 class CopiedAgents(MultiAgentEnv):
     """Copies of one env, an agent each; they know nothing of each other.
@@ -36,8 +32,9 @@ class CopiedAgents(MultiAgentEnv):
 
     sub_env: ClassVar[Any]
 
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
-        settings = dict(env_config)
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        """Makes the copies; `config` is the `env_config`, under the name that it has in RLlib."""
+        settings = dict(config or {})
         num_agents = settings.pop("num_agents", 1)
         if type(num_agents) is not int or num_agents < 1:
             raise EnvCreationError(
@@ -46,8 +43,8 @@ class CopiedAgents(MultiAgentEnv):
             )
         factory = make_env_factory(vars(_found(type(self)))["sub_env"], settings)
         place: dict[str, Any] = {"worker_index": 0, "vector_index": 0}
-        if isinstance(env_config, EnvContext):
-            place = env_config.copy_with_overrides()._place()
+        if isinstance(config, EnvContext):
+            place = config.copy_with_overrides()._place()
         self.envs = [factory.make(**place)[0] for _ in range(num_agents)]
         self.possible_agents = list(range(num_agents))
         self.agents = list(self.possible_agents)
