@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
-from trainer.agent_ids import canonical_order, listed
+from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.episodes import nested
 from trainer.episodes.agent_ledger import AgentLedger, AgentLine
 from trainer.episodes.lookback_buffer import (
@@ -106,12 +106,12 @@ class AgentColumns:
 
     def known_id(self, agent: Any) -> AgentId:
         """The id of an agent; an EpisodeError unless the episode knows it."""
-        known = {each: each for each in self._ledger.known()}
         try:
-            own = known.get(agent)
+            own = self._ledger.known_id(agent)
         except TypeError:  # what cannot be a key
             own = None
         if own is None or isinstance(agent, bool):
+            known = self._ledger.known()
             raise EpisodeError(
                 f"There is no agent {agent!r:.80} in episode {self._ledger.id_!r}; it has "
                 f"{listed(known)}.{did_you_mean(agent, known, similarity=0.5)}"
@@ -176,7 +176,7 @@ class AgentColumns:
         agents = set(self._ledger.lines)
         if column == "infos" and by_env_step:
             for told in self._ledger.infos.values():
-                agents.update(agent for agent in told if agent in self._ledger.known())
+                agents.update(agent for agent in told if agent != COMMON_INFOS)
         return canonical_order(agents)
 
     # One column of one agent.

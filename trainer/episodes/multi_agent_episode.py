@@ -504,7 +504,13 @@ class MultiAgentEpisode(Episode):
     @property
     def num_agent_steps_carried_over(self) -> int:
         """Open rows at the end of this chunk; the next one completes them."""
-        return 0 if self.is_done else len(self.hanging)
+        lines = self._ledger.lines.values()
+        return 0 if self.is_done else sum(line.open is not None for line in lines)
+
+    @property
+    def num_rows_added(self) -> int:
+        """Completed rows that `add_env_step()` added to this object; to be compared over time."""
+        return self._ledger.num_rows_added
 
     @property
     def num_empty_steps(self) -> int:
