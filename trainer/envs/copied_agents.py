@@ -15,6 +15,7 @@ from trainer.errors import EnvContractError, EnvCreationError
 from trainer.seeding import EnvSeeds, Role
 from trainer.types import AgentId
 
+
 class CopiedAgents(MultiAgentEnv):
     """Copies of one env, an agent each; they know nothing of each other.
 

@@ -569,8 +569,8 @@ class MultiAgentEpisode(Episode):
             agent_ids: one id or several; None means all of this chunk.
             env_steps: False counts each agent's own steps.
             neg_index_as_lookback: count negative indices backwards from the first step.
-            fill: what stands in for an agent asked for where nothing of it is recorded: outside, and
-                by env step also in its gaps. Without it, the agent is left out there.
+            fill: what stands in for an agent asked for where nothing of it is recorded: outside,
+                and by env step also in its gaps. Without it, the agent is left out there.
             one_hot_discrete: code discrete values as float32 vectors.
             return_list: a list over env steps, {agent: item} each.
 
