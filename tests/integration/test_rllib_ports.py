@@ -143,9 +143,8 @@ def test_what_a_runner_sampled_counts_steps_as_batches_did(num_agents: int | Non
     seen: list[tuple[int, int, int, int]] = []
 
     def on_sample_end(samples: Any, **_: Any) -> None:
-        assert isinstance(samples, list)
         steps = samples.count, samples.env_steps(), samples.agent_steps()
-        samples[:] = list(samples)  # what is to be learnt from can still be exchanged
+        samples[:] = [*samples]  # what is to be learnt from can still be exchanged
         seen.append((*steps, samples.count))
 
     config = ppo(rollout_fragment_length=60).callbacks(on_sample_end=on_sample_end)

@@ -156,7 +156,8 @@ def test_a_policy_of_several_is_taken_by_the_id_of_its_module(run_of_two_modules
             assert policy.predict_all(observations) == expected
             encoded = {"obs": np.stack(observations)}
             inputs.append(policy.module.forward_inference(encoded)["action_dist_inputs"])
-    assert not np.array_equal(*inputs)
+    main, old = inputs
+    assert not np.array_equal(main, old)
 
 
 def test_a_policy_of_several_without_an_id_is_refused_with_the_ids(
@@ -169,6 +170,18 @@ def test_a_policy_of_several_without_an_id_is_refused_with_the_ids(
     with pytest.raises(ConfigError, match="there is 'default_policy'"):
         TrainedPolicy.from_checkpoint(run_directory, module_id="main")
     assert TrainedPolicy.from_checkpoint(run_directory, module_id="default_policy").module
+
+
+@pytest.mark.parametrize("policies", [{"solo"}, ["solo"], {"solo": None}])
+def test_an_only_module_may_be_named_by_its_own_id(policies: Any, tmp_path: Path) -> None:
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    config.multi_agent(policies=policies, policy_mapping_fn={"default_agent": "solo"})
+    with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+    for given in (None, "solo"):
+        assert TrainedPolicy.from_checkpoint(tmp_path / "saved", module_id=given).module
+    with pytest.raises(ConfigError, match="there is 'solo'"):
+        TrainedPolicy.from_checkpoint(tmp_path / "saved", module_id="default_policy")
 
 
 @pytest.mark.parametrize("setting", ["env_to_module_connector", "module_to_env_connector"])

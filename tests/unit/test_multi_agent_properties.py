@@ -120,6 +120,7 @@ def written_down(script: AgentScript) -> tuple[Table, Table, dict[Any, int]]:
     ended: dict[Any, int] = {}
     newest: dict[Any, Any] = {}
     numbers: Counter[Any] = Counter()
+    now: dict[Any, Any]
     for t, answer in enumerate(script.steps):
         ends_all = any(by.get("__all__") for by in (answer.terminateds, answer.truncateds))
         now = dict(answer.observations)

@@ -6,7 +6,7 @@ Work is counted in instructions of Python, so that no test depends on how fast t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -38,7 +38,7 @@ class Crowd(MultiAgentEnv):
         is_over = self.steps >= self.num_steps
         return seen, dict.fromkeys(actions, 1.0), {}, {"__all__": is_over}, {}
 
-    def _observed(self, agents: list[str]) -> dict[str, Any]:
+    def _observed(self, agents: Iterable[Any]) -> dict[str, Any]:
         return {agent: np.zeros(1, np.float32) for agent in agents}
 
 

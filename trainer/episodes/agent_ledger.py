@@ -582,7 +582,8 @@ class AgentLedger:
                     f"{self.id_!r}; expected a number. Leave an agent without reward out, or give "
                     "0.0."
                 )
-        for agent in canonical_order((step.observations | step.rewards).keys() & self.ends.keys()):
+        mentioned = step.observations.keys() | step.rewards.keys()
+        for agent in canonical_order(mentioned & self.ends.keys()):
             end = self.ends[agent]
             if not end.appeared:
                 continue
