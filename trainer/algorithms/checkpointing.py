@@ -418,7 +418,8 @@ def only_module_of(config: Any) -> ModuleId | None:
     if not isinstance(settings, Mapping):
         return None
     named = settings.get("policies", [DEFAULT_MODULE_ID])
-    return str(*named) if isinstance(named, dict | list) and len(named) == 1 else None
+    is_known = isinstance(named, dict | list | set | frozenset) and len(named) == 1
+    return str(*named) if is_known else None
 
 
 def _of_modules(facts: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

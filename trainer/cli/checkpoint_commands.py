@@ -38,6 +38,7 @@ from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.inference import known_module
 from trainer.algorithms.policy_export import export_onnx, export_policy
 from trainer.cli.named_code import import_from_here
 from trainer.cli.output import missing_extras_told, on_one_line, tell, tell_json
@@ -563,9 +564,8 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
         ) as algo,
     ):
         export = export_onnx if arguments.file.lower().endswith(".onnx") else export_policy
-        return export(
-            algo, arguments.file, module_id=arguments.module, overwrite=arguments.overwrite
-        )
+        module_id = known_module(arguments.module, algo.learners, "--module")
+        return export(algo, arguments.file, module_id=module_id, overwrite=arguments.overwrite)
 
 
 def _verified(path: Path) -> dict[str, Any]:

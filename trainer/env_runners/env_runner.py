@@ -47,6 +47,7 @@ from trainer.envs.tasks import TaskInForce
 from trainer.errors import ConfigError, EnvError, FrozenConfigError, TrainerError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
+from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import Signals
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
@@ -639,6 +640,8 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             raise
         if spec.checks_env:
             self._check_finite(episodes)
+        for with_old_names in OLD_NAMES.samples:
+            episodes = with_old_names(episodes)
         if self._hears_samples:
             player.activity.doing(SAMPLE_EVENT)
             with player.timing_callbacks():
