@@ -13,7 +13,7 @@ from trainer.errors import ConfigError
 from trainer.tune.journal_file import read_journal
 from trainer.tune.population_based_training import PopulationBasedTraining
 from trainer.tune.stoppers import StopCriteria
-from trainer.tune.stored_spec import stop_of_plain
+from trainer.tune.stored_spec import described_stop, stop_of_plain
 from trainer.tune.tuner import Tuner
 
 TUNER = """
@@ -134,7 +134,7 @@ def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(
     entries = read_journal(Path("runs/climb/journal.jsonl"))[0]
     (written,) = [entry for entry in entries if entry["event"] == "criteria"]
     assert written["stop"] == described
-    assert StopCriteria(stop_of_plain(described)).describe() == described
+    assert described_stop(StopCriteria(stop_of_plain(described))) == described
 
 
 def test_what_is_best_is_asked_for_in_words_of_the_command_line(

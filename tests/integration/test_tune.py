@@ -22,7 +22,6 @@ from trainer.testing.processes import is_process_alive, wait_until
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
 from trainer.tune.stoppers import StopCriteria
-from trainer.tune.stored_spec import is_same_stop, steady, stop_of_plain
 
 
 def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:
@@ -653,20 +652,6 @@ def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path: Path) 
     assert "nothing was decided, recorded is stop 00000 (<lambda>()). A function given as" in told
     assert "another one if it has another name" in told
     assert grids[1].inexact_reasons == ()
-
-
-def test_a_journal_of_before_knows_stoppers_by_their_reasons(tmp_path: Path) -> None:
-    stopper = tune.stopper.TrialPlateauStopper("one", num_results=2, grace_period=3)
-    described = steady(StopCriteria([stopper, {"loss": 2}]).describe())
-    assert described[0] == {
-        "type": "TrialPlateauStopper(metric='one', std=0.01, num_results=2, grace_period=3, "
-        "metric_threshold=None, mode=None)"
-    }
-    for known in (described, ["plateau of one", [["loss", ">=", 2]]]):
-        assert is_same_stop(known, StopCriteria([stopper, {"loss": 2}]))
-        assert not is_same_stop(known, StopCriteria([stopper, {"loss": 3}]))
-    with pytest.raises(TuneError, match=r"stops by TrialPlateauStopper\(metric='one'.* is code"):
-        stop_of_plain(described)
 
 
 def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from checkpoints.arguments import (
 from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.runtime.engine import ENGINES, Engine
+from trainer.tune.parts import Part
 
 _URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _MODES: Final = one_of(None, "min", "max")
@@ -58,7 +59,7 @@ def _seconds(owner: object, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class TuneConfig:
+class TuneConfig(Part):
     """How an experiment searches.
 
     Attributes:
@@ -158,7 +159,7 @@ class TuneConfig:
 
 
 @dataclass(frozen=True)
-class CheckpointConfig:
+class CheckpointConfig(Part):
     """When trials are saved, and which checkpoints are kept.
 
     Attributes:
@@ -197,7 +198,7 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
-class FailureConfig:
+class FailureConfig(Part):
     """What happens when code of a trial raises.
 
     Attributes:
@@ -264,7 +265,7 @@ class SyncConfig:
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Part):
     """Where an experiment is kept, when it stops, and who is told.
 
     Attributes:

@@ -58,14 +58,16 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import (
+    argument_again,
     changed_versions,
     check_header,
+    code_in,
+    described,
+    described_stop,
     differences,
     header_of,
-    is_same_stop,
     made_again,
     space_of_plain,
-    steady,
     stop_of_plain,
 )
 from trainer.tune.trainables import (
@@ -95,8 +97,21 @@ _OF_STATE: Final = frozenset(
 )
 """Settings that a checkpoint must have been saved with, or that it has a value of."""
 
-_KEPT: Final = ("chdir_to_trial_dir", "in_process", "seed_globals", "reuse_actors")
-"""Fields of `TuneConfig` that a restore takes over from the header."""
+RECORDED_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("num_samples", "seed", "metric", "mode", "scheduler", "stop"), "the header"),
+    "search_alg": "the header",
+    "max_concurrent_trials": "the header",
+    "num_cpus": "the header",
+    "name": "the folder",
+    "storage_path": "the folder",
+    "callbacks": "nowhere: they are the caller's, and may change",
+    "engine": "nowhere: it is no part of the experiment",
+    **dict.fromkeys(("sync_config", "storage_filesystem", "local_dir"), "nowhere: of no effect"),
+}
+"""Fields of `TuneConfig` and `RunConfig` that are not among the header's settings; where they are."""
+
+GIVEN_AGAIN: Final = ("trial_name_creator", "trial_dirname_creator")
+"""Fields that are code: if they were given at the start, a restore needs them."""
 
 
 class _OfClass:
@@ -576,22 +591,15 @@ class _Setup:
 
     def header(self, plan: ExperimentPlan, name: str) -> dict[str, Any]:
         """The journal's first line."""
-        tuning, saving, failing = self.tune_config, self.checkpoint_config, self.failure_config
-        settings = {
-            "tune_config": {field: getattr(tuning, field) for field in _KEPT},
-            "time_budget_s": tuning.time_budget_s,
-            "checkpoint_config": dataclasses.asdict(saving),
-            "failure_config": dataclasses.asdict(failing),
-            "recovery_interval_s": self.run_config.recovery_interval_s,
-            "trial_timeout_s": self.run_config.trial_timeout_s,
-            "verbose": self.run_config.verbose,
-        }
         return header_of(
             plan,
             name=name,
             trainable=self.spec.name,
             param_space=self.param_space,
-            settings=settings,
+            settings={
+                "tune_config": _settings(self.tune_config),
+                "run_config": _settings(self.run_config),
+            },
         )
 
     # ---- experiments
@@ -763,15 +771,10 @@ class _Restored:
         return setup
 
     def _whole_tune_config(self) -> TuneConfig:
-        header, settings = self.header, self.header["settings"]
-        recorded = {
-            "time_budget_s": settings.get("time_budget_s"),
-            "order": header["order"],
-            **settings["tune_config"],
-        }
+        header = self.header
         given = self.tune_config or TuneConfig(num_samples=header["num_samples"])
         return dataclasses.replace(
-            _filled_up(given, recorded),
+            _filled_up(given, header["settings"]["tune_config"]),
             seed=header["seed"],
             max_concurrent_trials=header["num_lanes"],
             metric=given.metric or header["metric"],
@@ -781,22 +784,15 @@ class _Restored:
         )
 
     def _whole_run_config(self) -> RunConfig:
-        settings = self.header["settings"]
         given = self.run_config or RunConfig()
         own = {
             "name": self.folder.name,
             "storage_path": str(self.folder.parent),
             "num_cpus": self.header["cpus"],
         }
-        recorded = {
-            "checkpoint_config": CheckpointConfig(**settings["checkpoint_config"]),
-            "failure_config": FailureConfig(**settings["failure_config"]),
-            "recovery_interval_s": settings["recovery_interval_s"],
-            "trial_timeout_s": settings["trial_timeout_s"],
-            "verbose": settings["verbose"],
-        }
         stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
-        return dataclasses.replace(_filled_up(given, recorded), stop=stop, **own)
+        whole = _filled_up(given, self.header["settings"]["run_config"])
+        return dataclasses.replace(whole, stop=stop, **own)
 
     def _last_stop(self) -> Any:
         """The criteria of the newest restore that changed them, else of the start."""
@@ -824,8 +820,7 @@ class _Restored:
 
     def criteria_entry(self, setup: _Setup) -> dict[str, Any]:
         """The journal's line of new stop criteria."""
-        stop = StopCriteria(setup.run_config.stop).describe()
-        return {"event": _CRITERIA, "stop": steady(stop)}
+        return {"event": _CRITERIA, "stop": described_stop(StopCriteria(setup.run_config.stop))}
 
     def entries(self, plain: list[dict[str, Any]]) -> list[Entry]:
         """The entries of the journal that the controller knows; a JournalError for others."""
@@ -857,12 +852,35 @@ class _Restored:
         """Whether other stop criteria decide from now on."""
         if self.run_config is None or self.run_config.stop is None:
             return False
-        return not is_same_stop(self._last_stop(), StopCriteria(setup.run_config.stop))
+        return bool(self._last_stop() != described_stop(StopCriteria(setup.run_config.stop)))
+
+
+def _settings(config: TuneConfig | RunConfig) -> dict[str, Any]:
+    """The fields of a config as plain data, but for those that are kept elsewhere."""
+    names = [each.name for each in dataclasses.fields(config)]
+    return {
+        name: described(getattr(config, name)) for name in names if name not in RECORDED_ELSEWHERE
+    }
 
 
 def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
-    """What the caller gave, with the recorded values of fields that were left at their defaults."""
-    left = {name: value for name, value in recorded.items() if given.leaves_out(name)}
+    """What the caller gave, with the recorded values of fields that were left at their defaults.
+
+    Raises:
+        TuneError: one of these is code.
+    """
+    left = {}
+    for name, plain in recorded.items():
+        if not given.leaves_out(name):
+            continue
+        code = code_in(plain)
+        if code is None:
+            left[name] = argument_again(plain)
+        elif name in GIVEN_AGAIN:
+            raise TuneError(
+                f"The experiment was begun with {name}={code}, which is code. Give it again: "
+                f"Tuner.restore(path, trainable, tune_config=TuneConfig({name}=…))."
+            )
     return dataclasses.replace(given, **left)
 
 
