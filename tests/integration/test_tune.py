@@ -21,7 +21,6 @@ from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
-from trainer.tune.stoppers import StopCriteria
 
 
 def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:

@@ -152,7 +152,7 @@ OF_CALLER = {
     ("OptunaSearch", "sampler"),
     ("FunctionStopper", "function"),
 }
-"""Arguments that are code, or name a file outside of the experiment: the caller gives them again."""
+"""Arguments that are code, or name a file elsewhere: the caller gives them again."""
 
 
 def arguments_of(part: type[Any]) -> Iterator[str]:
@@ -229,7 +229,7 @@ def begun(folder: Path, **configs: Any) -> Path:
 
 
 def seen(value: Any) -> Any:
-    """What an object is: all that its attributes hold, at any depth, but for what is to be shown."""
+    """What an object is: what its attributes hold, at any depth."""
     if isinstance(value, Mapping):
         return {key: seen(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -279,7 +279,10 @@ def test_a_field_of_a_config_survives_a_restore_or_is_asked_for_again(
         restored = tune.Tuner.restore(folder, Saving, **{name: given})
     else:
         restored = tune.Tuner.restore(folder, Saving)
-    assert seen(getattr(getattr(restored._setup, name), field)) == seen(getattr(given, field))
+    of_restored = (
+        restored._setup.tune_config if name == "tune_config" else restored._setup.run_config
+    )
+    assert seen(getattr(of_restored, field)) == seen(getattr(given, field))
     assert getattr(given, field) != getattr(kind(), field)
 
 

@@ -3,12 +3,12 @@
 They are called in the tuner's process, in the decided order, by keyword, each with the arguments
 that it names. A callback that raises ends the experiment in order.
 
-After a kill of the tuner, calls of the last step may come again. What a callback counts is right all
-the same if it has `get_state`: its state is saved after every step with the number of causes in the
-journal that it has been told of. A restored experiment gives it the state back and tells it what it
-was not told, once. What depends on time, with kills or without: how many rows a step takes (and so
-`iteration`), when a checkpoint is there (`on_trial_save`, `on_checkpoint`), and the order of rows of
-different trials where no decision depends on it.
+After a kill of the tuner, calls of the last step may come again. What a callback counts is right
+all the same if it has `get_state`: its state is saved after every step, with the number of causes
+in the journal that it has been told of. A restored experiment gives it the state back and tells it
+what it was not told, once. Some things depend on time, with kills or without: how many rows a step
+takes (and so `iteration`), when a checkpoint is there (`on_trial_save`, `on_checkpoint`), and the
+order of rows of different trials where no decision depends on it.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ class CallbackCaller:
 
         Args:
             folder: of the experiment.
-            num_told: causes in the journal that they were told of; -1: not of the beginning, either.
+            num_told: causes in the journal that they were told of; -1: not even of the beginning.
             iteration: steps that they were told of.
 
         Raises:

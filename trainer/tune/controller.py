@@ -199,7 +199,8 @@ class Controller:
         Those of a process that was told to end are dropped by their `start_number`.
 
         Raises:
-            TuneError: the experiment cannot go on as it is written; or a stop criterion raised. What a searcher or scheduler raises comes out as it is.
+            TuneError: the experiment cannot go on as it is written; or a stop criterion raised.
+                What a searcher or scheduler raises comes out as it is.
         """
         if isinstance(event, CommittedEntry):
             self._commit(event)
@@ -227,8 +228,7 @@ class Controller:
                 criteria decided on, because the journal has only what those looked at.
             has_new_stop: the plan's stop criteria did not decide on any of this; an `AmendEntry`
                 that says so follows.
-            num_told: causes whose actions callbacks know; None: all. `untold` has the others, but
-                for those of the last cause.
+            num_told: causes that callbacks know; `untold` is of the others, but for the last one.
 
         Returns:
             Entries that a torn journal lacks; the actions of its last event once more, because

@@ -1,8 +1,8 @@
 """What the journal's header says of an experiment: written at the start, compared at a restore.
 
-Parts that are plain data (spaces of ready-made domains, ready-made schedulers and searchers, stop
-stoppers) are written as the arguments that they were made with, and can be made again from the
-header alone, by a list of known names and never by running text. What is code comes from the caller.
+Spaces of ready-made domains are written as plain data, ready-made parts as the arguments that they
+were made with. They can be made again from the header alone, by a list of known names and never by
+running text. What is code comes from the caller.
 """
 
 from __future__ import annotations
@@ -85,6 +85,10 @@ class _NotPlainError(Exception):
     """A part of a space is code."""
 
 
+class _NeedsCallerError(TuneError):
+    """A part must be given again."""
+
+
 # ---- domains as text
 
 
@@ -157,8 +161,9 @@ def _plain(value: Any) -> Any:
         return {_PART: described_part(value)}
     if isinstance(value, dt.timedelta):
         return {_DURATION: value.total_seconds()}
-    if (text := optuna_search.text_of_distribution(value)) is not None:
-        return {_DISTRIBUTION: text}
+    distribution = optuna_search.text_of_distribution(value)
+    if distribution is not None:
+        return {_DISTRIBUTION: distribution}
     if value is None or type(value) in (bool, int, float, str):
         return value
     raise _NotPlainError
@@ -219,6 +224,8 @@ def made_again(told: Mapping[str, Any]) -> Any:
         bound = inspect.BoundArguments(inspect.signature(kind.__init__), OrderedDict(self=None))
         bound.arguments.update({key: _of_plain(plain) for key, plain in arguments.items()})
         made = kind(*bound.args[1:], **bound.kwargs)
+    except _NeedsCallerError:  # of a part in this one
+        raise
     except Exception as error:  # the arguments are what a file says
         raise _needs_caller(name) from error
     if described_part(made) != dict(told):
@@ -236,7 +243,7 @@ def described_part(part: Part) -> dict[str, Any]:
 
 
 def _needs_caller(name: str) -> TuneError:
-    return TuneError(
+    return _NeedsCallerError(
         f"The experiment was begun with {name or 'a part of its own'}, which the journal cannot "
         "make again. Give it: Tuner.restore(path, trainable, tune_config=TuneConfig(…), "
         "run_config=RunConfig(…), param_space=…)."

@@ -108,7 +108,7 @@ RECORDED_ELSEWHERE: Final[Mapping[str, str]] = {
     "engine": "nowhere: it is no part of the experiment",
     **dict.fromkeys(("sync_config", "storage_filesystem", "local_dir"), "nowhere: of no effect"),
 }
-"""Fields of `TuneConfig` and `RunConfig` that are not among the header's settings; where they are."""
+"""Fields of the configs that are not among the header's settings, and where they are."""
 
 GIVEN_AGAIN: Final = ("trial_name_creator", "trial_dirname_creator")
 """Fields that are code: if they were given at the start, a restore needs them."""
