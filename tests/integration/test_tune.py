@@ -851,3 +851,44 @@ def test_no_process_outlives_its_trial(tmp_path: Path) -> None:
     assert not grid.errors
     pids = grid[0].rows()[0]["pids"]
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
+
+
+def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_path: Path) -> None:
+    keys = (
+        "env_runners/episode_return_mean",
+        "episode_reward_mean",
+        "custom_metrics",
+        "hist_stats",
+        "timesteps_total",
+    )
+    read: dict[str, dict[str, Any]] = {}
+
+    class Reads(tune.Callback):
+        def on_trial_result(self, result: Any, trial: Any, **info: Any) -> None:
+            read["callback"] = {key: result[key] for key in keys}
+            read["trial"] = {key: trial.last_result[key] for key in keys}
+
+    def stops(trial_id: str, result: Any) -> bool:
+        read["stop"] = {key: result[key] for key in keys}
+        return True
+
+    place = tune.RunConfig(
+        name="x", storage_path=tmp_path, verbose=0, stop=stops, callbacks=[Reads()]
+    )
+    tuning = tune.TuneConfig(in_process=True, metric="episode_reward_mean", mode="max", seed=0)
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=128)
+    grid = tune.Tuner("PPO", param_space=config, tune_config=tuning, run_config=place).fit()
+    result = grid.get_best_result()
+    read["metrics"] = {key: result.metrics[key] for key in keys}
+    read["row"] = {key: result.rows()[-1][key] for key in keys}
+    algo = config.copy(copy_frozen=False).debugging(seed=0).build_algo()
+    trained = algo.train()
+    algo.stop()
+    known = {key: type(trained[key]) for key in keys}
+    assert {where: {k: type(v) for k, v in got.items()} for where, got in read.items()} == (
+        dict.fromkeys(read, known)
+    )
+    assert read["stop"] == read["callback"] == read["trial"] == read["metrics"] == read["row"]
+    with pytest.raises(KeyError, match="Did you mean 'env_runners/episode_return_mean'"):
+        result.metrics["env_runners/episode_return_men"]
+    assert result.metrics["config"] == result.config

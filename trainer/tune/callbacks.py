@@ -25,8 +25,10 @@ from checkpoints import decode, encode
 from checkpoints.file_system import replacing
 from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
+from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
+from trainer.tune.trial_files import TrialFiles
 
 _LOGGER = logging.getLogger(__name__)
 _STATES_FILE: Final = "callbacks.msgpack"
@@ -115,9 +117,13 @@ class TrialView:
         return self._trial.status.value
 
     @property
-    def last_result(self) -> dict[str, Any]:
+    def last_result(self) -> ResultDict:
         """The newest row that counts; empty before the first."""
-        return dict(self._trial.last_row or {})
+        last = self._trial.last_row
+        if last is not None and not isinstance(last, ResultDict):
+            # Of a trial that is over, or restored, the controller keeps what decisions look at.
+            last = TrialFiles(Path(self.path)).last_row()
+        return ResultDict(last or {})
 
     @property
     def checkpoint(self) -> Checkpoint | None:

@@ -22,6 +22,7 @@ from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
 from trainer.runtime.engine import Engine
 from trainer.runtime.signals import CutShort, OrderlyEnd
+from trainer.metrics import ResultDict
 from trainer.tune.callbacks import CallbackCaller, Listeners, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.configs import RunConfig, TuneConfig
@@ -394,7 +395,7 @@ class Experiment:
 
     def _reported(self, happening: RowMade) -> Reported:
         made, number = happening.made, happening.start.trial
-        row = made.row or {}
+        row = ResultDict(made.row or {})  # what users read takes the keys of `algo.train()`
         saving: Any = "given" if made.has_checkpoint else "none"
         if self._spec.saves:
             saving = "possible"
@@ -825,7 +826,7 @@ class Experiment:
             name = "on_trial_start" if action.cause == "new" else "on_trial_restore"
             self._tell(name, action.trial, whom)
         elif isinstance(action, CountRow):
-            self._tell("on_trial_result", action.trial, whom, result=dict(action.row))
+            self._tell("on_trial_result", action.trial, whom, result=ResultDict(action.row))
         elif isinstance(action, EndTrial):
             has_failed = action.status is TrialStatus.ERROR
             name = "on_trial_error" if has_failed else "on_trial_complete"

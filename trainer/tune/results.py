@@ -15,6 +15,7 @@ from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.errors import TrialError, TuneError
+from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.output import shown_value, table_text
@@ -90,12 +91,12 @@ class Result:
         """What the trainable was given; also of trials that failed before their first row."""
         return self.config_of()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[ResultDict]:
         """All rows that count, in order."""
         return list(itertools.islice(TrialFiles(Path(self.path)).rows(), self.num_rows))
 
     @property
-    def last_row(self) -> dict[str, Any] | None:
+    def last_row(self) -> ResultDict | None:
         """The last row that counts; None before the first."""
         last = TrialFiles(Path(self.path)).last_row()
         if last is None or self.num_rows in (None, last.get("training_iteration")):
@@ -104,10 +105,12 @@ class Result:
         return rows[-1] if rows else None
 
     @property
-    def metrics(self) -> dict[str, Any] | None:
-        """The last row, with the config in it; None before the first."""
+    def metrics(self) -> ResultDict | None:
+        """The last row, with the config in it, as `algo.train()` gives it; None before the first."""
         last = self.last_row
-        return None if last is None else {**last, "config": self.config}
+        if last is not None:
+            last["config"] = self.config
+        return last
 
     @property
     def metrics_dataframe(self) -> Any:
