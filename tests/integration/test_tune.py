@@ -161,6 +161,16 @@ def test_reuse_without_reset_config_is_refused_before_the_start(tmp_path: Path) 
         run(Noted, tmp_path, tuning={"reuse_actors": True})
 
 
+def test_reuse_has_no_effect_on_functions_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tuning = {"reuse_actors": True, "num_samples": 2, "in_process": False}
+    with caplog.at_level("WARNING"):
+        grid = run(by_report, tmp_path, tuning=tuning)
+    assert losses(grid) == [[1.0, 2.0]] * 2
+    assert [each.getMessage().startswith("reuse_actors=True") for each in caplog.records] == [True]
+
+
 def small_ppo(**settings: Any) -> PPOConfig:
     return (
         PPOConfig()

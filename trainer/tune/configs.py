@@ -73,7 +73,8 @@ class TuneConfig(Part):
             for. It is part of the experiment: a restore keeps it.
         time_budget_s: seconds of running time (or a `timedelta`) after which the experiment ends;
             makes it inexact.
-        reuse_actors: keep a lane's process for its next trial (`reset_config`).
+        reuse_actors: keep a lane's process for its next trial (`reset_config`); of no effect for
+            functions.
         trial_name_creator: function of a trial that gives its name; names must be unique.
         trial_dirname_creator: function of a trial that gives the name of its folder; names must be
             unique.

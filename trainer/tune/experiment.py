@@ -278,7 +278,7 @@ class Experiment:
             settings={
                 "trial_timeout_s": self._run_config.trial_timeout_s,
                 "patience": patience_with(self._spec),
-                "reuses_process": self._tune_config.reuse_actors,
+                "reuses_process": self._tune_config.reuse_actors and self._spec.kind == "class",
             },
         )
         self._progress.begin()

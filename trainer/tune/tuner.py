@@ -546,12 +546,21 @@ class _Setup:
                 "save_checkpoint(). Write it and load_checkpoint(), or leave the frequency out."
             )
         if self.tune_config.reuse_actors:
-            target = self.spec.target
-            if is_function or target.reset_config is Trainable.reset_config:
-                raise TuneError(
-                    f"reuse_actors=True: {self.spec.name} has no reset_config(new_config) that "
-                    "makes its object another trial's. Write it, or leave reuse_actors out."
-                )
+            self._check_reuse()
+
+    def _check_reuse(self) -> None:
+        name = self.spec.name
+        if self.spec.kind == "function":
+            _LOGGER.warning(
+                "reuse_actors=True has no effect: each trial calls the function %s in a process of "
+                "its own.",
+                name,
+            )
+        elif self.spec.target.reset_config is Trainable.reset_config:
+            raise TuneError(
+                f"reuse_actors=True: {name} has no reset_config(new_config) that makes its object "
+                "another trial's. Write it, or leave reuse_actors out."
+            )
 
     # ---- plans
 
