@@ -790,6 +790,7 @@ class Experiment:
                 lanes.stop()
             if self._is_writing and self._journal is not None:
                 self._sync()
+                self.records.drop_pending()
                 self.write_summary()
         finally:
             if self._journal is not None:

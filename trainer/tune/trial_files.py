@@ -20,7 +20,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from trainer.errors import JournalError, TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_file import APPENDING, append_whole
-from trainer.tune.trial_handler import pending_name
+from trainer.tune.trial_handler import PENDING, pending_name
 
 ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"
@@ -189,6 +189,13 @@ class TrialFiles:
         """Drops a checkpoint whose row does not count."""
         if (folder := self.pending(row_number)).is_dir():
             shutil.rmtree(folder, ignore_errors=True)
+
+    def drop_pending(self, *, but: Collection[int] = ()) -> None:
+        """Drops the checkpoints of all rows that do not count, but for some that may."""
+        stay = {pending_name(row) for row in but}
+        for path in self.checkpoints.glob(f"{PENDING}*"):
+            if path.name not in stay:
+                shutil.rmtree(path, ignore_errors=True)
 
     def remove(self, name: str) -> None:
         """Removes a checkpoint."""

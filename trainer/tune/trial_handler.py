@@ -58,12 +58,12 @@ STOP_GRACE_S: Final = 5.0
 """Seconds that a function may take to end after it was stopped."""
 
 _LOOK_EVERY_S: Final = 0.05
-_PENDING: Final = ".pending-"
+PENDING: Final = ".pending-"
 
 
 def pending_name(row_number: int) -> str:
     """The name of a reported checkpoint's folder until its row counts."""
-    return f"{_PENDING}{row_number:06d}"
+    return f"{PENDING}{row_number:06d}"
 
 
 @dataclass(frozen=True)

@@ -381,6 +381,13 @@ class TrialRecords:
             record.files.sweep([*names, *map(checkpoint_folder_name, rows)], rows)
             self.remove_unneeded(number)
 
+    def drop_pending(self) -> None:
+        """Removes what was reported with rows that do not count; when no process is left."""
+        wanted = self._controller.unfinished_saves
+        for trial in self._controller.trials:
+            rows = {ref.row_number for ref in wanted if ref.trial == trial.number}
+            self.files_of(trial.number).drop_pending(but=rows)
+
     # ---- processes
 
     def is_ready(self, start: StartTrial) -> bool:
