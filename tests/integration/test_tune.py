@@ -902,3 +902,27 @@ def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_pa
     with pytest.raises(KeyError, match="Did you mean 'env_runners/episode_return_mean'"):
         result.metrics["env_runners/episode_return_men"]
     assert result.metrics["config"] == result.config
+
+
+def test_nothing_pending_stays_in_the_folders_of_trials(tmp_path: Path) -> None:
+    def saves(config: Any) -> None:
+        for step in range(1, 3):
+            tune.report({"loss": step}, checkpoint=tune.Checkpoint.from_data({"step": step}))
+
+    class Kill(tune.Callback):
+        """Leaves what a process leaves that is killed after a row too many."""
+
+        def on_trial_complete(self, trial: Any, **info: Any) -> None:
+            (Path(trial.path) / "checkpoints" / ".pending-000003").mkdir()
+
+    def left() -> list[Path]:
+        return list((tmp_path / "x").glob("trials/*/checkpoints/.*"))
+
+    place = {"name": "x", "callbacks": [Kill()], "tuning": {"num_samples": 2}}
+    grid = run(saves, tmp_path, **place)
+    assert [len(result.saved) for result in grid] == [2, 2]
+    assert left() == []
+    (Path(grid[0].path) / "checkpoints" / ".pending-000003").mkdir()  # the tuner was killed, too
+    again = tune.Tuner.restore(tmp_path / "x", saves).fit()
+    assert [len(result.saved) for result in again] == [2, 2]
+    assert left() == []
