@@ -889,7 +889,9 @@ def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_pa
     config = PPOConfig().environment("CartPole-v1").training(train_batch_size=128)
     grid = tune.Tuner("PPO", param_space=config, tune_config=tuning, run_config=place).fit()
     result = grid.get_best_result()
-    read["metrics"] = {key: result.metrics[key] for key in keys}
+    metrics = result.metrics
+    assert metrics is not None
+    read["metrics"] = {key: metrics[key] for key in keys}
     read["row"] = {key: result.rows()[-1][key] for key in keys}
     algo = config.copy(copy_frozen=False).debugging(seed=0).build_algo()
     trained = algo.train()
@@ -900,8 +902,8 @@ def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_pa
     )
     assert read["stop"] == read["callback"] == read["trial"] == read["metrics"] == read["row"]
     with pytest.raises(KeyError, match="Did you mean 'env_runners/episode_return_mean'"):
-        result.metrics["env_runners/episode_return_men"]
-    assert result.metrics["config"] == result.config
+        metrics["env_runners/episode_return_men"]
+    assert metrics["config"] == result.config
 
 
 def test_nothing_pending_stays_in_the_folders_of_trials(tmp_path: Path) -> None:

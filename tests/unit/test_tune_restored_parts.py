@@ -24,8 +24,7 @@ from trainer.tune.journal_file import JOURNAL_FILE, JournalFile
 from trainer.tune.schedulers import PopulationBasedTraining
 from trainer.tune.search_space import Domain
 from trainer.tune.searchers import BasicVariantGenerator
-from trainer.tune.stored_spec import READY_MADE
-from trainer.tune.tuner import GIVEN_AGAIN, RECORDED_ELSEWHERE
+from trainer.tune.stored_spec import GIVEN_AGAIN, READY_MADE, RECORDED_ELSEWHERE
 
 SPACE = {"lr": tune.uniform(0.0, 1.0), "x": tune.choice([1, 2])}
 
@@ -336,6 +335,6 @@ def test_an_interrupted_search_by_optuna_goes_on_in_the_space_it_was_given(tmp_p
         except KeyboardInterrupt:
             grid = tune.Tuner.restore(folder, report_once).fit()
         assert grid.is_exact
-        return [result.metrics["loss"] for result in grid]
+        return [row["loss"] for result in grid for row in result.rows()]
 
     assert restored_after(3) == restored_after(99)

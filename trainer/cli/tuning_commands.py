@@ -396,7 +396,7 @@ def _grid_at(path: str) -> tuple[ResultGrid, dict[str, Any]]:
 
 
 def _row_of(result: Result) -> dict[str, Any]:
-    last = result.metrics or {}
+    last: dict[str, Any] = result.metrics or {}
     last.pop("config", None)
     return {
         "number": result.number,

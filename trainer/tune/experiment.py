@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
+from trainer.metrics import ResultDict
 from trainer.runtime.engine import Engine
 from trainer.runtime.signals import CutShort, OrderlyEnd
-from trainer.metrics import ResultDict
 from trainer.tune.callbacks import CallbackCaller, Listeners, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.configs import RunConfig, TuneConfig

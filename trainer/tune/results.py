@@ -106,7 +106,7 @@ class Result:
 
     @property
     def metrics(self) -> ResultDict | None:
-        """The last row, with the config in it, as `algo.train()` gives it; None before the first."""
+        """The last row, with the config in it, read like an algorithm's result; None before it."""
         last = self.last_row
         if last is not None:
             last["config"] = self.config
@@ -239,7 +239,7 @@ class ResultGrid(Sequence[Result]):
         """The last row of each trial, flat, with its number, status and parameters."""
         found = []
         for result in self._results:
-            last = result.last_row or {}
+            last: Mapping[str, Any] = result.last_row or {}
             params = {f"config/{path}": value for path, value in result.params.items()}
             head = {"number": result.number, "status": result.status}
             found.append({**head, **dict(named_leaves(last)), **params})
@@ -257,7 +257,7 @@ class ResultGrid(Sequence[Result]):
             names += ["training_iteration", *([self._metric] if self._metric else [])]
         lines = []
         for result in self._results:
-            row = result.last_row or {}
+            row: Mapping[str, Any] = result.last_row or {}
             cells = [_cell(result, row, name) for name in names]
             lines.append([f"{result.number:05d}", result.status, *cells])
         return table_text(["trial", "status", *names], lines)
@@ -330,7 +330,7 @@ class ResultGrid(Sequence[Result]):
         keys: set[str] = set()
         have = []
         for result in self._results:
-            last = result.last_row or {}
+            last: Mapping[str, Any] = result.last_row or {}
             keys |= {path for path, _ in named_leaves(last)}
             if value_at(last, metric) is not MISSING:
                 have.append(f"{result.number:05d}")

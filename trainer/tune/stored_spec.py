@@ -8,13 +8,14 @@ running text. What is code comes from the caller.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import datetime as dt
 import inspect
 import platform
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -32,10 +33,13 @@ from trainer.tune import (
     searchers,
     stoppers,
 )
+from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import ExperimentPlan
 from trainer.tune.parts import Part
 from trainer.tune.search_space import Domain, SampleFrom
 from trainer.tune.stoppers import Bounds, StopCriteria
+
+_AnyConfig = TypeVar("_AnyConfig", TuneConfig, RunConfig)
 
 FORMAT: Final = 1
 _DOMAIN: Final = "__domain__"
@@ -76,6 +80,22 @@ READY_MADE: Final[Mapping[str, type[Part]]] = {
     if each.__module__ == module.__name__ and each.__name__ == name and name not in _WRITTEN_APART
 }
 """The parts that a header may name."""
+
+RECORDED_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("num_samples", "seed", "metric", "mode", "scheduler", "stop"), "the header"),
+    "search_alg": "the header",
+    "max_concurrent_trials": "the header",
+    "num_cpus": "the header",
+    "name": "the folder",
+    "storage_path": "the folder",
+    "callbacks": "nowhere: they are the caller's, and may change",
+    "engine": "nowhere: it is no part of the experiment",
+    **dict.fromkeys(("sync_config", "storage_filesystem", "local_dir"), "nowhere: of no effect"),
+}
+"""Fields of the configs that are not among the header's settings, and where they are."""
+
+GIVEN_AGAIN: Final = ("trial_name_creator", "trial_dirname_creator")
+"""Fields that are code: if they were given at the start, a restore needs them."""
 
 _PARTS: Final = ("trainable", "space", "metric", "mode", "searcher", "scheduler", "seed", "order")
 """What must be the same at a restore."""
@@ -188,22 +208,17 @@ def _of_plain(plain: Any) -> Any:
 # ---- parts as plain data
 
 
-def described(value: Any) -> Any:
-    """An argument as JSON data; what is code in it makes it text that `argument_again` refuses."""
+def _described(value: Any) -> Any:
+    """An argument as JSON data; what is code in it makes it text."""
     try:
         return _plain(value)
     except (_NotPlainError, SearchSpaceError):
         return {_CODE: steady(repr(value))}
 
 
-def code_in(plain: Any) -> str | None:
-    """The text of what `described` found to be code; None: it can be made again."""
+def _code_in(plain: Any) -> str | None:
+    """The text of what `_described` found to be code; None: it can be made again."""
     return str(plain[_CODE]) if isinstance(plain, Mapping) and _CODE in plain else None
-
-
-def argument_again(plain: Any) -> Any:
-    """The argument that `described` wrote, which holds no code."""
-    return _of_plain(plain)
 
 
 def made_again(told: Mapping[str, Any]) -> Any:
@@ -218,7 +233,7 @@ def made_again(told: Mapping[str, Any]) -> Any:
     if kind is None:
         raise _needs_caller(name)
     for argument, plain in arguments.items():
-        if (text := code_in(plain)) is not None:
+        if (text := _code_in(plain)) is not None:
             raise _needs_caller(f"{name}({argument}={text})")
     try:
         bound = inspect.BoundArguments(inspect.signature(kind.__init__), OrderedDict(self=None))
@@ -239,7 +254,7 @@ def described_part(part: Part) -> dict[str, Any]:
     name = type(part).__qualname__
     if kinds and kinds[0] is not type(part):
         name = f"{name}, a subclass of {kinds[0].__name__}"
-    return {key: described(value) for key, value in part.describe().items()} | {"type": name}
+    return {key: _described(value) for key, value in part.describe().items()} | {"type": name}
 
 
 def _needs_caller(name: str) -> TuneError:
@@ -267,6 +282,38 @@ def stop_of_plain(plain: Any) -> Any:
         for entry in plain or ()
     ]
     return found or None
+
+
+# ---- configs as plain data
+
+
+def settings_of(config: TuneConfig | RunConfig) -> dict[str, Any]:
+    """The fields of a config as plain data, but for those that are kept elsewhere."""
+    names = [each.name for each in dataclasses.fields(config)]
+    return {
+        name: _described(getattr(config, name)) for name in names if name not in RECORDED_ELSEWHERE
+    }
+
+
+def filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
+    """What the caller gave, with the recorded values of fields that were left at their defaults.
+
+    Raises:
+        TuneError: one of these is code.
+    """
+    left = {}
+    for name, plain in recorded.items():
+        if not given.leaves_out(name):
+            continue
+        code = _code_in(plain)
+        if code is None:
+            left[name] = _of_plain(plain)
+        elif name in GIVEN_AGAIN:
+            raise TuneError(
+                f"The experiment was begun with {name}={code}, which is code. Give it again: "
+                f"Tuner.restore(path, trainable, tune_config=TuneConfig({name}=…))."
+            )
+    return dataclasses.replace(given, **left)
 
 
 # ---- the header

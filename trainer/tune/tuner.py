@@ -14,9 +14,9 @@ import functools
 import inspect
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
@@ -58,15 +58,14 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import (
-    argument_again,
     changed_versions,
     check_header,
-    code_in,
-    described,
     described_stop,
     differences,
+    filled_up,
     header_of,
     made_again,
+    settings_of,
     space_of_plain,
     stop_of_plain,
 )
@@ -82,7 +81,6 @@ from trainer.tune.trial_records import (
 )
 
 _LOGGER = logging.getLogger(__name__)
-_AnyConfig = TypeVar("_AnyConfig", TuneConfig, RunConfig)
 _PARAMETERS: Final = ".parameters"
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 _CRITERIA: Final = "criteria"
@@ -96,22 +94,6 @@ _OF_STATE: Final = frozenset(
     )
 )
 """Settings that a checkpoint must have been saved with, or that it has a value of."""
-
-RECORDED_ELSEWHERE: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("num_samples", "seed", "metric", "mode", "scheduler", "stop"), "the header"),
-    "search_alg": "the header",
-    "max_concurrent_trials": "the header",
-    "num_cpus": "the header",
-    "name": "the folder",
-    "storage_path": "the folder",
-    "callbacks": "nowhere: they are the caller's, and may change",
-    "engine": "nowhere: it is no part of the experiment",
-    **dict.fromkeys(("sync_config", "storage_filesystem", "local_dir"), "nowhere: of no effect"),
-}
-"""Fields of the configs that are not among the header's settings, and where they are."""
-
-GIVEN_AGAIN: Final = ("trial_name_creator", "trial_dirname_creator")
-"""Fields that are code: if they were given at the start, a restore needs them."""
 
 
 class _OfClass:
@@ -606,8 +588,8 @@ class _Setup:
             trainable=self.spec.name,
             param_space=self.param_space,
             settings={
-                "tune_config": _settings(self.tune_config),
-                "run_config": _settings(self.run_config),
+                "tune_config": settings_of(self.tune_config),
+                "run_config": settings_of(self.run_config),
             },
         )
 
@@ -783,7 +765,7 @@ class _Restored:
         header = self.header
         given = self.tune_config or TuneConfig(num_samples=header["num_samples"])
         return dataclasses.replace(
-            _filled_up(given, header["settings"]["tune_config"]),
+            filled_up(given, header["settings"]["tune_config"]),
             seed=header["seed"],
             max_concurrent_trials=header["num_lanes"],
             metric=given.metric or header["metric"],
@@ -800,7 +782,7 @@ class _Restored:
             "num_cpus": self.header["cpus"],
         }
         stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
-        whole = _filled_up(given, self.header["settings"]["run_config"])
+        whole = filled_up(given, self.header["settings"]["run_config"])
         return dataclasses.replace(whole, stop=stop, **own)
 
     def _last_stop(self) -> Any:
@@ -862,35 +844,6 @@ class _Restored:
         if self.run_config is None or self.run_config.stop is None:
             return False
         return bool(self._last_stop() != described_stop(StopCriteria(setup.run_config.stop)))
-
-
-def _settings(config: TuneConfig | RunConfig) -> dict[str, Any]:
-    """The fields of a config as plain data, but for those that are kept elsewhere."""
-    names = [each.name for each in dataclasses.fields(config)]
-    return {
-        name: described(getattr(config, name)) for name in names if name not in RECORDED_ELSEWHERE
-    }
-
-
-def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
-    """What the caller gave, with the recorded values of fields that were left at their defaults.
-
-    Raises:
-        TuneError: one of these is code.
-    """
-    left = {}
-    for name, plain in recorded.items():
-        if not given.leaves_out(name):
-            continue
-        code = code_in(plain)
-        if code is None:
-            left[name] = argument_again(plain)
-        elif name in GIVEN_AGAIN:
-            raise TuneError(
-                f"The experiment was begun with {name}={code}, which is code. Give it again: "
-                f"Tuner.restore(path, trainable, tune_config=TuneConfig({name}=…))."
-            )
-    return dataclasses.replace(given, **left)
 
 
 def _ended_by_criteria(controller: Controller, entries: list[Entry]) -> list[int]:
