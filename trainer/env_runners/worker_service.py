@@ -48,7 +48,7 @@ class RunnerBootstrap:
         sync: where to start from.
         is_recreated: whether it replaces a runner that failed or was interrupted.
         number: how many runners were made in this place before.
-        registrations: what is registered with gymnasium in the main process; empty if the runner is
+        registrations: envs that are registered in the main process; empty if the runner is
             made there.
     """
 

@@ -20,7 +20,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,9 +30,10 @@ from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, remedy, replacing
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError
+from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_file import APPENDING, append_whole
-from trainer.tune.trial_handler import pending_name
+from trainer.tune.trial_handler import PENDING, pending_name
 
 ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"
@@ -109,7 +110,7 @@ class TrialFiles:
         except OSError as error:
             raise _refused(self._rows_file, error) from error
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[ResultDict]:
         """All whole rows, in order."""
         if not self._rows_file.exists():
             return
@@ -127,7 +128,7 @@ class TrialFiles:
         with self._rows_file.open("rb") as file:
             return sum(1 for _ in itertools.takewhile(_is_whole, file))
 
-    def last_row(self) -> dict[str, Any] | None:
+    def last_row(self) -> ResultDict | None:
         """The newest whole row; None if there is none. Reads the end of the file only."""
         if not self._rows_file.exists():
             return None
@@ -188,6 +189,13 @@ class TrialFiles:
         """Drops a checkpoint whose row does not count."""
         if (folder := self.pending(row_number)).is_dir():
             shutil.rmtree(folder, ignore_errors=True)
+
+    def drop_pending(self, *, but: Collection[int] = ()) -> None:
+        """Drops the checkpoints of all rows that do not count, but for some that may."""
+        stay = {pending_name(row) for row in but}
+        for path in self.checkpoints.glob(f"{PENDING}*"):
+            if path.name not in stay:
+                shutil.rmtree(path, ignore_errors=True)
 
     def remove(self, name: str) -> None:
         """Removes a checkpoint."""
@@ -304,7 +312,7 @@ def _is_whole(line: bytes) -> bool:
     return line[:1] == b"{" and line[-2:] == b"}\n"
 
 
-def _row_of_line(line: bytes) -> dict[str, Any] | None:
+def _row_of_line(line: bytes) -> ResultDict | None:
     if not line.endswith(b"\n"):
         return None
     try:
@@ -318,7 +326,7 @@ def _row_of_line(line: bytes) -> dict[str, Any] | None:
         for part in path[:-1]:
             place = place[part]
         place[path[-1]] = float(text)
-    return row
+    return ResultDict(row)
 
 
 def _not_finite(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], float]]:

@@ -14,9 +14,9 @@ import functools
 import inspect
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -63,12 +63,13 @@ from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import (
     changed_versions,
     check_header,
+    described_stop,
     differences,
+    filled_up,
     header_of,
-    is_same_stop,
     made_again,
+    settings_of,
     space_of_plain,
-    steady,
     stop_of_plain,
 )
 from trainer.tune.trainables import (
@@ -83,7 +84,6 @@ from trainer.tune.trial_records import (
 )
 
 _LOGGER = logging.getLogger(__name__)
-_AnyConfig = TypeVar("_AnyConfig", TuneConfig, RunConfig)
 _PARAMETERS: Final = ".parameters"
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 _CRITERIA: Final = "criteria"
@@ -97,9 +97,6 @@ _OF_STATE: Final = frozenset(
     )
 )
 """Settings that a checkpoint must have been saved with, or that it has a value of."""
-
-_KEPT: Final = ("chdir_to_trial_dir", "in_process", "seed_globals", "reuse_actors")
-"""Fields of `TuneConfig` that a restore takes over from the header."""
 
 
 class _OfClass:
@@ -560,12 +557,21 @@ class _Setup:
                 "save_checkpoint(). Write it and load_checkpoint(), or leave the frequency out."
             )
         if self.tune_config.reuse_actors:
-            target = self.spec.target
-            if is_function or target.reset_config is Trainable.reset_config:
-                raise TuneError(
-                    f"reuse_actors=True: {self.spec.name} has no reset_config(new_config) that "
-                    "makes its object another trial's. Write it, or leave reuse_actors out."
-                )
+            self._check_reuse()
+
+    def _check_reuse(self) -> None:
+        name = self.spec.name
+        if self.spec.kind == "function":
+            _LOGGER.warning(
+                "reuse_actors=True has no effect: each trial calls the function %s in a process of "
+                "its own.",
+                name,
+            )
+        elif self.spec.target.reset_config is Trainable.reset_config:
+            raise TuneError(
+                f"reuse_actors=True: {name} has no reset_config(new_config) that makes its object "
+                "another trial's. Write it, or leave reuse_actors out."
+            )
 
     # ---- plans
 
@@ -605,22 +611,15 @@ class _Setup:
 
     def header(self, plan: ExperimentPlan, name: str) -> dict[str, Any]:
         """The journal's first line."""
-        tuning, saving, failing = self.tune_config, self.checkpoint_config, self.failure_config
-        settings = {
-            "tune_config": {field: getattr(tuning, field) for field in _KEPT},
-            "time_budget_s": tuning.time_budget_s,
-            "checkpoint_config": dataclasses.asdict(saving),
-            "failure_config": dataclasses.asdict(failing),
-            "recovery_interval_s": self.run_config.recovery_interval_s,
-            "trial_timeout_s": self.run_config.trial_timeout_s,
-            "verbose": self.run_config.verbose,
-        }
         return header_of(
             plan,
             name=name,
             trainable=self.spec.name,
             param_space=self.param_space,
-            settings=settings,
+            settings={
+                "tune_config": settings_of(self.tune_config),
+                "run_config": settings_of(self.run_config),
+            },
         )
 
     # ---- experiments
@@ -825,15 +824,10 @@ class _Restored:
         return setup
 
     def _whole_tune_config(self) -> TuneConfig:
-        header, settings = self.header, self.header["settings"]
-        recorded = {
-            "time_budget_s": settings.get("time_budget_s"),
-            "order": header["order"],
-            **settings["tune_config"],
-        }
+        header = self.header
         given = self.tune_config or TuneConfig(num_samples=header["num_samples"])
         return dataclasses.replace(
-            _filled_up(given, recorded),
+            filled_up(given, header["settings"]["tune_config"]),
             seed=header["seed"],
             max_concurrent_trials=header["num_lanes"],
             metric=given.metric or header["metric"],
@@ -843,22 +837,15 @@ class _Restored:
         )
 
     def _whole_run_config(self) -> RunConfig:
-        settings = self.header["settings"]
         given = self.run_config or RunConfig()
         own = {
             "name": self.folder.name,
             "storage_path": str(self.folder.parent),
             "num_cpus": self.header["cpus"],
         }
-        recorded = {
-            "checkpoint_config": CheckpointConfig(**settings["checkpoint_config"]),
-            "failure_config": FailureConfig(**settings["failure_config"]),
-            "recovery_interval_s": settings["recovery_interval_s"],
-            "trial_timeout_s": settings["trial_timeout_s"],
-            "verbose": settings["verbose"],
-        }
         stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
-        return dataclasses.replace(_filled_up(given, recorded), stop=stop, **own)
+        whole = filled_up(given, self.header["settings"]["run_config"])
+        return dataclasses.replace(whole, stop=stop, **own)
 
     def _last_stop(self) -> Any:
         """The criteria of the newest restore that changed them, else of the start."""
@@ -886,8 +873,7 @@ class _Restored:
 
     def criteria_entry(self, setup: _Setup) -> dict[str, Any]:
         """The journal's line of new stop criteria."""
-        stop = StopCriteria(setup.run_config.stop).describe()
-        return {"event": _CRITERIA, "stop": steady(stop)}
+        return {"event": _CRITERIA, "stop": described_stop(StopCriteria(setup.run_config.stop))}
 
     def entries(self, plain: list[dict[str, Any]]) -> list[Entry]:
         """The entries of the journal that the controller knows; a JournalError for others."""
@@ -919,13 +905,7 @@ class _Restored:
         """Whether other stop criteria decide from now on."""
         if self.run_config is None or self.run_config.stop is None:
             return False
-        return not is_same_stop(self._last_stop(), StopCriteria(setup.run_config.stop))
-
-
-def _filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
-    """What the caller gave, with the recorded values of fields that were left at their defaults."""
-    left = {name: value for name, value in recorded.items() if given.leaves_out(name)}
-    return dataclasses.replace(given, **left)
+        return bool(self._last_stop() != described_stop(StopCriteria(setup.run_config.stop)))
 
 
 def _ended_by_criteria(controller: Controller, entries: list[Entry]) -> list[int]:
