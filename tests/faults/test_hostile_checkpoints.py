@@ -12,15 +12,12 @@ of an iteration (`COSTS`), which docs/checkpoint-format.md advises.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import json
 import os
-import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,14 +26,26 @@ import pytest
 
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import CheckpointError, encode, read_checkpoint, write_checkpoint
-from tests.mutated_states import Mutation, at, mutated, mutations
-from tests.mutated_states import Path as Place
+from tests.forgeries import (
+    MAX_BYTES,
+    MAX_SECONDS,
+    MODULE,
+    PROOF,
+    Cost,
+    Rng,
+    Watch,
+    leaves,
+    memory,
+    plant,
+    spoilt_bytes,
+    write_canary,
+)
+from tests.mutated_states import Mutation, mutated, mutations
 from tests.slow_disk import Unsynced
 from trainer import Algorithm, DQNConfig, PPOConfig, TrainerError
 from trainer.cli.main import main
 from trainer.runner_group.crash_files import read_crash
 
-MODULE: Final = "canary_of_hostile_checkpoints"
 COSTS: Final[dict[str, Any]] = {
     "num_env_runners": 0,
     "num_envs_per_env_runner": 1,
@@ -52,126 +61,12 @@ COSTS: Final[dict[str, Any]] = {
 }
 OF_PPO: Final[dict[str, Any]] = {"num_epochs": 1, "minibatch_size": 8}
 OF_DQN: Final[dict[str, Any]] = {"training_intensity": None}
-MAX_SECONDS: Final = 5.0
-MAX_BYTES: Final = 200 * 2**20
 CLEAR: Final = (TrainerError, CheckpointError, CallbackError)
-Rng = random.Random
 
 
 class Failing(RLlibCallback):
     def on_episode_end(self, **kwargs: Any) -> None:
         raise ValueError("on purpose")
-
-
-# ---- what is planted
-
-
-def hostile_values(rng: Rng) -> Any:
-    """Something that is not expected at this place, and that is plain data all the same."""
-    name = rng.choice([f"{MODULE}.Env", f"{MODULE}:Env-v0", "os.system", "pydoc.pipepager"])
-    choices: list[Callable[[], Any]] = [
-        lambda: name,
-        lambda: {"type": name, "cmd": "true", "text": ""},
-        lambda: {"type": "Curiosity", "sub_exploration": {"type": name}},
-        lambda: {"env": name, "exploration_config": {"type": name}},
-        lambda: "trainer.testing.envs.FailingEnv",
-        lambda: rng.choice([2**31, 2**62, 2**64, 2**1000, 10**5000, -1, -(2**63), 0]),
-        lambda: rng.choice([float("nan"), float("inf"), -0.0, 1e308, 5e-324]),
-        lambda: rng.choice([None, True, "", "\x1b[2J", "../../etc", b"\x00", 1j, (), [], {}]),
-        lambda: rng.choice([np.float32(1), np.int64(-1), np.str_(name), np.datetime64(3, "s")]),
-        lambda: np.zeros(rng.choice([(0,), (2**20, 0), (1,), (3, 4)]), rng.choice(["S0", "f8"])),
-        lambda: np.zeros(3, [("a", "i4"), ("b", "S0")]),
-        lambda: nested(rng.randrange(1, 60)),
-        lambda: {n: n for n in range(rng.randrange(300))},
-        lambda: set(range(rng.randrange(300))),
-        lambda: "x" * rng.randrange(100_000),
-        lambda: [0.5] * rng.randrange(100_000),
-        lambda: {"__class__": name, "__reduce__": name, "__dict__": {}},
-    ]
-    return rng.choice(choices)()
-
-
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-def leaves(state: Any, place: Place = ()) -> Iterator[Place]:
-    """All places in dicts and lists, those of containers included."""
-    if place:
-        yield place
-    pairs: Any = ()
-    if isinstance(state, dict):
-        pairs = state.items()
-    elif isinstance(state, list):
-        pairs = enumerate(state)
-    for key, value in pairs:
-        yield from leaves(value, (*place, key))
-
-
-# ---- what is watched
-
-PROGRAMS: Final = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork")
-
-
-@dataclasses.dataclass
-class Watch:
-    """Notes what the interpreter does while `is_on`, if it is none of our business."""
-
-    folder: Path
-    is_on: bool = False
-    seen: list[str] = dataclasses.field(default_factory=list)
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.is_on:
-            return
-        if event == "import" and str(arguments[0]).startswith(MODULE):
-            self.seen.append(f"import {arguments[0]}")
-        elif event in PROGRAMS or (event == "pickle.find_class" and MODULE in str(arguments)):
-            self.seen.append(f"{event} {arguments!r:.100}")
-        elif event in ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link"):
-            self._note_outside(event, arguments[0])
-        elif event == "open" and isinstance(arguments[0], str | bytes):
-            is_written = set("wax+") & set(str(arguments[1] or "")) or (
-                isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-            )
-            if is_written and arguments[0] != os.devnull:
-                self._note_outside(event, arguments[0])
-
-    def _note_outside(self, event: str, path: Any) -> None:
-        if not Path(os.fsdecode(path)).absolute().is_relative_to(self.folder):
-            self.seen.append(f"{event} {path!r}")
-
-
-class Cost:
-    """Seconds of the processor, and how far the process's peak of memory rose in between.
-
-    Where the peak can't be reset (a container may refuse it), memory below the former peak goes
-    unseen.
-    """
-
-    def __enter__(self) -> Cost:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
-        except OSError:
-            pass
-        self._before, self._start = _memory("VmHWM"), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.process_time() - self._start
-        self.num_bytes = _memory("VmHWM") - self._before
-
-
-def _memory(field: str) -> int:
-    """Bytes in use now (`VmRSS`) or at the peak (`VmHWM`); 0 where the system does not tell."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 # ---- the campaign
@@ -272,7 +167,7 @@ class Campaign:
         name, components, part = self._chosen(rng)
         components[part] = copy.deepcopy(components[part])
         for _ in range(rng.randrange(1, 4)):
-            _plant(components[part], rng.choice(self._places[name][part] or [()]), rng)
+            plant(components[part], rng.choice(self._places[name][part] or [()]), rng)
         return self._restoring(name, components, rng)
 
     def _mutated(self, rng: Rng) -> Callable[[], None]:
@@ -284,7 +179,7 @@ class Campaign:
         path = self._written(name, components)
         files = sorted(file.name for file in path.iterdir() if file.name != "manifest.json")
         file = path / rng.choice(files)
-        file.write_bytes(_spoilt_bytes(file.read_bytes(), rng))
+        file.write_bytes(spoilt_bytes(file.read_bytes(), rng))
         _fit_manifest(path, file.name)
         return self._restoring_at(name, path, rng)
 
@@ -292,10 +187,10 @@ class Campaign:
         record = copy.deepcopy(self._crash)
         file = self.folder / "forged.crash"
         if kind == "hostile":
-            _plant(record, rng.choice(self._crash_places), rng)
+            plant(record, rng.choice(self._crash_places), rng)
             file.write_bytes(encode(record))
         else:
-            file.write_bytes(_spoilt_bytes(encode(record), rng))
+            file.write_bytes(spoilt_bytes(encode(record), rng))
 
         def play() -> None:
             record = read_crash(file)
@@ -336,40 +231,6 @@ class Campaign:
         return "\n".join([*lines, *self.watch.seen[:20]])
 
 
-def _plant(state: Any, place: Place, rng: Rng) -> None:
-    try:
-        parent = at(state, place[:-1])
-        if rng.random() < 0.15 and isinstance(parent, dict):
-            parent[hostile_key(rng)] = hostile_values(rng)
-        else:
-            parent[place[-1]] = hostile_values(rng)
-    except (KeyError, IndexError, TypeError, ValueError):
-        return  # an earlier value has taken the place of what led there
-
-
-def hostile_key(rng: Rng) -> str:
-    return rng.choice(["type", "env", "__class__", "\x1b[2J", "env_config", "sub_exploration"])
-
-
-def _spoilt_bytes(data: bytes, rng: Rng) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.randrange(1, 4)):
-        place = rng.randrange(len(changed))
-        kind = rng.randrange(4)
-        if kind == 0:
-            changed[place] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            changed[place] = rng.randrange(256)
-        elif kind == 2:
-            part = changed[place : place + rng.randrange(1, 20)]
-            changed[place:place] = part
-        else:
-            del changed[place : place + rng.randrange(1, 5)]
-        if not changed:
-            return b""
-    return bytes(changed)
-
-
 def _fit_manifest(path: Path, name: str) -> None:
     data = (path / name).read_bytes()
     fields = json.loads((path / "manifest.json").read_text())
@@ -386,8 +247,7 @@ def _fit_manifest(path: Path, name: str) -> None:
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     folder = tmp_path_factory.mktemp("hostile")
-    proof = folder / "imported"
-    (folder / f"{MODULE}.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
+    write_canary(folder)
     return Campaign(folder)
 
 
@@ -423,7 +283,7 @@ def test_nobody_is_harmed(
     print(campaign.report())
     assert campaign.watch.seen == []
     assert MODULE not in sys.modules
-    assert not (campaign.folder / "imported").exists()
+    assert not (campaign.folder / PROOF).exists()
     assert campaign.costly == []
     assert len(campaign.raw) <= max(1, num_cases // 100), campaign.report()
     assert campaign.outcomes["trained"] > 0
@@ -441,7 +301,7 @@ def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> No
     kinds = [text.split()[0] for text in campaign.watch.seen]
     campaign.watch.seen.clear()
     assert kinds == ["import", "os.system", "open", "os.remove"]
-    below_peak = _memory("VmHWM") - _memory("VmRSS")
+    below_peak = memory("VmHWM") - memory("VmRSS")
     with Cost() as cost:
         np.ones(below_peak + 2**27, np.uint8)
     assert cost.num_bytes > 2**26 or not Path("/proc/self/status").exists()
