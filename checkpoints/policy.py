@@ -111,7 +111,7 @@ def _array(member: Any, entry: zipfile.ZipInfo) -> Array:
     if math.prod(shape) * dtype.itemsize != entry.file_size - 10 - header_bytes:
         raise ValueError(f"{entry.filename!r:.80} has another size than its shape {shape} says")
     array: Array = np.empty(shape, dtype, order="F" if header[2] == b"True" else "C")
-    memory = memoryview(array.reshape(-1, order="A").view(np.uint8))
+    memory = array.reshape(-1, order="A").view(np.uint8).data
     while memory:  # in pieces: `readinto` makes a copy of what it reads
         num_read = member.readinto(memory[: 2**20])
         if not num_read:
@@ -243,7 +243,8 @@ class Policy:
                 num_left -= _num_numbers(operator, arrays, attributes)
                 if num_left < 0:
                     raise ValueError(f"more than {MAX_NUMBERS_PER_ROW:,} numbers for a row")
-                values[output] = _OPERATORS[operator](*arrays, **attributes)
+                result = np.asarray(_OPERATORS[operator](*arrays, **attributes))
+                values[output] = result.astype(_numbers(result.dtype.name), copy=False)
             except Exception as error:  # any: a forged graph puts any value into any operator
                 raise PolicyFileError(
                     f"{operator} of arrays of shapes {[array.shape for array in arrays]} failed "
@@ -359,6 +360,10 @@ def _softmax(value: Array, axis: int) -> Array:
     return result
 
 
+def _where(condition: Array, value: Array, other: Array) -> Array:
+    return np.where(condition, value, other)
+
+
 def _slice(value: Array, starts: Array, ends: Array, axes: Array) -> Array:
     cut = [slice(None)] * value.ndim
     for start, end, axis in zip(starts, ends, axes, strict=True):
@@ -406,7 +411,7 @@ _OPERATORS: Final[Mapping[str, Callable[..., Array]]] = {
     "Sub": np.subtract,
     "Tanh": np.tanh,
     "Transpose": lambda value, perm: value.transpose(perm),
-    "Where": np.where,
+    "Where": _where,
 }
 
 _OF_ONE_ARRAY: Final = frozenset(

@@ -134,7 +134,7 @@ def play(file: Path) -> None:
     given = {name: np.zeros(shape) for name, shape, _ in policy.inputs if "/" not in name}
     if "obs" not in given:
         raise PolicyFileError("it reads no observations")
-    more = {"prev_reward": 0.5} if "prev_rewards" in given else {}
+    more: dict[str, Any] = {"prev_reward": 0.5} if "prev_rewards" in given else {}
     mask = np.ones_like(given["action_mask"]) if "action_mask" in given else None
     answer = policy.predict(given["obs"], mask, **more)
     if policy.is_stateful:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from checkpoints import CheckpointError, FileSystem, decode, encode
 from checkpoints.arguments import shown
+from checkpoints.links import check_links
 from trainer.errors import TuneError
 
 DATA_FILE: Final = "tune_data.msgpack"
@@ -114,7 +115,11 @@ class Checkpoint:
 
         Args:
             path: where to; None makes a temporary directory.
+
+        Raises:
+            LinkError: a link in it leads out of it.
         """
+        check_links(Path(self.path))
         target = Path(tempfile.mkdtemp(prefix="checkpoint-") if path is None else path)
         shutil.copytree(self.path, target.expanduser(), dirs_exist_ok=True)
         return str(target.expanduser().resolve())
@@ -157,15 +162,18 @@ def read_data(folder: Path) -> dict[str, Any] | None:
 def take_in(source: Path, target: Path) -> None:
     """Brings a reported directory to its place: moved from a temporary folder, else copied.
 
+    Links are replaced by what they lead to, so that a checkpoint is whole wherever it is taken.
     What is at the target is replaced: it was never part of a row that counts. A folder of that name
     is whole, and on the disk, whenever it is there.
     """
     unfinished = cleared_for(target)
     is_temporary = source.resolve().is_relative_to(Path(tempfile.gettempdir()).resolve())
-    if is_temporary and source.stat().st_dev == target.parent.stat().st_dev:
+    has_links = any(path.is_symlink() for path in source.rglob("*"))
+    can_move = is_temporary and source.stat().st_dev == target.parent.stat().st_dev
+    if can_move and not has_links:
         source.rename(unfinished)
     else:
-        shutil.copytree(source, unfinished)
+        shutil.copytree(source, unfinished, ignore_dangling_symlinks=True)
     sync_and_digest(unfinished)
     unfinished.rename(target)
     FileSystem().sync_directory(target.parent)

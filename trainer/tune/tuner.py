@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
+from checkpoints.links import check_links
 from checkpoints.trees import copied_if_possible
 from trainer.algorithms.building import require_env
 from trainer.envs.env_factory import check_known
@@ -380,8 +381,10 @@ def read_header(folder: Path) -> dict[str, Any]:
 
     Raises:
         TuneError: there is none; names the experiment's folder if a part of it was given.
+        LinkError: a link in the folder leads out of it.
     """
     folder = folder.expanduser().resolve()
+    check_links(folder)
     if not (folder / JOURNAL_FILE).is_file():
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
         hint = f" Give the experiment's folder, {above[0]}." if above else ""
