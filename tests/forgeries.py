@@ -184,6 +184,8 @@ class Watch:
                 self._note_outside(event, arguments[0])
 
     def _note_outside(self, event: str, path: Any) -> None:
+        if isinstance(path, int):  # an open file, which was judged when it was opened
+            return
         if not Path(os.fsdecode(path)).absolute().is_relative_to(self.folder):
             self.seen.append(f"{event} {path!r}")
 
