@@ -11,6 +11,7 @@ import copy
 import json
 import shutil
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -103,11 +104,16 @@ class Campaign:
             data = b"".join(line_of_text(line) for line in data.splitlines())
         return data
 
-    def play(self, name: str, data: bytes, *, goes_on: bool) -> None:
-        """Restores, looks at the results, and goes on to where trials would begin."""
+    def copy_of(self, name: str) -> Path:
+        """The folder of an experiment as it was, to be forged."""
         target = self.folder / "forged" / name
         shutil.rmtree(target.parent, ignore_errors=True)
         shutil.copytree(self.folder / name, target)
+        return target
+
+    def play(self, name: str, data: bytes, *, goes_on: bool) -> None:
+        """Restores, looks at the results, and goes on to where trials would begin."""
+        target = self.copy_of(name)
         (target / JOURNAL_FILE).write_bytes(data)
         self.watch.is_on = True
         try:
@@ -120,17 +126,13 @@ class Campaign:
             self.watch.is_on = False
 
     def look(self, name: str, data: bytes, command: str) -> None:
-        target = self.folder / "forged" / name
-        shutil.rmtree(target.parent, ignore_errors=True)
-        shutil.copytree(self.folder / name, target)
+        target = self.copy_of(name)
         (target / JOURNAL_FILE).write_bytes(data)
         assert main([command, str(target)]) in (0, 1)
 
 
 def line_of_text(line: bytes) -> bytes:
     """The line with a checksum that fits, whatever its entry is."""
-    import zlib
-
     text = line.partition(b'"entry": ')[2][:-1]
     head = b'{"length": %d, "crc32": "%08x", "entry": ' % (len(text), zlib.crc32(text))
     return head + text + b"}\n"
@@ -189,3 +191,70 @@ def test_a_forged_journal_is_followed_or_refused_by_its_own_error(
     assert not (campaign.folder / PROOF).exists()
     assert outcomes["restored"] > 0
     assert outcomes["JournalError"] > 0
+
+
+LOOKS: Final = (["trials"], ["trials", "--json"], ["best"], ["runs"], ["plot"], ["report"])
+
+
+@pytest.mark.parametrize(
+    ("seed", "num_files"),
+    [(2, 60), *[pytest.param(seed, 250, marks=pytest.mark.slow) for seed in (51, 52)]],
+)
+def test_forged_rows_and_facts_of_trials_are_shown_or_refused(
+    seed: int,
+    num_files: int,
+    campaign: Campaign,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(campaign.folder)
+    monkeypatch.chdir(campaign.folder)
+    caplog.set_level("CRITICAL")
+    raw, costly = [], []
+    codes: Counter[int] = Counter()
+    for number in range(num_files):
+        rng = Rng(f"{seed}-{number}")
+        name = rng.choice(sorted(PARTS))
+        target = campaign.copy_of(name) / "trials" / "00001"
+        file = target / rng.choice(["results.jsonl", "trial.json"])
+        forge_lines(file, rng)
+        words = rng.choice(LOOKS)
+        path = target if words[0] in ("plot", "report") else target.parent.parent
+        output = ["-o", str(campaign.folder / "forged" / "out.html")]
+        more = output if words == ["report"] else []
+        more = ["-o", str(campaign.folder / "forged" / "out.png")] if words == ["plot"] else more
+        with Cost() as cost:
+            campaign.watch.is_on = words != ["plot"]  # which writes its caches elsewhere
+            try:
+                codes[main([*words, str(path), *more])] += 1
+            except Exception as error:  # noqa: BLE001 - counted
+                raw.append(f"{seed}-{number} {words}: {type(error).__name__}: {error!s:.200}")
+            finally:
+                campaign.watch.is_on = False
+        if cost.seconds > MAX_SECONDS or cost.num_bytes > MAX_BYTES:
+            costly.append(f"{seed}-{number}: {cost.seconds:.1f} s, {cost.num_bytes:,} bytes")
+    capsys.readouterr()
+    assert raw == [], "\n".join(raw)
+    assert costly == []
+    assert campaign.watch.seen == []
+    assert MODULE not in sys.modules
+    assert codes[0] > num_files // 4
+
+
+def forge_lines(file: Path, rng: Rng) -> None:
+    """Puts hostile values into a file of JSON, a row per line or one value."""
+    text = file.read_text()
+    if rng.random() < 0.2:
+        file.write_bytes(damaged_bytes(text.encode(), rng))
+        return
+    rows = [json.loads(line) for line in text.splitlines()] if "jsonl" in file.name else None
+    for _ in range(rng.randrange(1, 4)):
+        row = json.loads(text) if rows is None else rng.choice(rows)
+        if rng.random() < 0.2:
+            row["_not_finite"] = rng.choice([[[["loss"], "nan"]], [[["a", 1], "x"]], 3, [[1]]])
+        plant(row, rng.choice(list(leaves(row))), rng, hostile_json)
+        text = json.dumps(row)
+    lines = [text] if rows is None else [json.dumps(row) for row in rows]
+    deep = "[" * 50_000 if rng.random() < 0.1 else ""
+    file.write_text(deep + "\n".join(lines) + "\n")
