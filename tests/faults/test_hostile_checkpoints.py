@@ -15,6 +15,7 @@ import copy
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from tests.forgeries import (
     Cost,
     Rng,
     Watch,
+    damaged_bytes,
     leaves,
     memory,
     plant,
@@ -42,9 +44,10 @@ from tests.forgeries import (
 )
 from tests.mutated_states import Mutation, mutated, mutations
 from tests.slow_disk import Unsynced
-from trainer import Algorithm, DQNConfig, PPOConfig, TrainerError
+from trainer import Algorithm, DQNConfig, PPOConfig, TrainedPolicy, TrainerError
 from trainer.cli.main import main
 from trainer.runner_group.crash_files import read_crash
+from trainer.testing.envs import CountdownEnv
 
 COSTS: Final[dict[str, Any]] = {
     "num_env_runners": 0,
@@ -97,19 +100,7 @@ class Campaign:
         sys.addaudithook(self.watch)
 
     def _trained(self, name: str) -> Any:
-        config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
-        config.environment("trainer.testing.envs.CountdownEnv")
-        config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
-        config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
-        if name == "dqn":
-            config.training(
-                num_steps_sampled_before_learning_starts=8,
-                replay_buffer_config={"type": "PrioritizedReplayBuffer", "capacity": 32},
-            )
-        else:
-            config.env_runners(observation_filter="MeanStdFilter")
-            config.environment(normalize_rewards=True)
-        with config.build_algo() as algo:
+        with _config(name).build_algo() as algo:
             algo.metrics.log_value("speed", 3.0, window=4)
             _ = [algo.train() for _ in range(3)]
             return read_checkpoint(algo.save_to_path(self.folder / name))
@@ -133,7 +124,8 @@ class Campaign:
         """Plays cases of one kind; each follows from the seed and its number alone."""
         for number in range(first, first + num_cases):
             rng = Rng(f"{kind}-{seed}-{number}")
-            forge = {"mutated": self._mutated, "hostile": self._hostile}[kind]
+            kinds = {"mutated": self._mutated, "hostile": self._hostile, "damaged": self._damaged}
+            forge = kinds[kind]
             is_crash = rng.random() < 0.1
             play = self._forged_crash(rng, kind) if is_crash else forge(rng)
             self._judge(play, f"{kind} {seed} {number}")
@@ -183,6 +175,14 @@ class Campaign:
         _fit_manifest(path, file.name)
         return self._restoring_at(name, path, rng)
 
+    def _damaged(self, rng: Rng) -> Callable[[], None]:
+        """A fault of a disk, which no manifest was made for."""
+        name, components, _ = self._chosen(rng)
+        path = self._written(name, components)
+        file = rng.choice(sorted(path.iterdir()))
+        file.write_bytes(damaged_bytes(file.read_bytes(), rng))
+        return self._restoring_at(name, path, rng)
+
     def _forged_crash(self, rng: Rng, kind: str) -> Callable[[], None]:
         record = copy.deepcopy(self._crash)
         file = self.folder / "forged.crash"
@@ -201,6 +201,7 @@ class Campaign:
         return play
 
     def _written(self, name: str, components: dict[str, Any]) -> Path:
+        shutil.rmtree(self.folder / "forged", ignore_errors=True)
         return write_checkpoint(
             self.folder / "forged",
             components=components,
@@ -223,12 +224,38 @@ class Campaign:
             target = [str(self.folder / "w.npz"), "--overwrite"] if words == ["export"] else []
             main([*words, str(path), *target])
 
-        return look if rng.random() < 0.1 else play
+        def restore() -> None:
+            with _config(name).build_algo() as algo:
+                algo.restore_from_path(path)
+                algo.train()
+
+        def act() -> None:
+            policy = TrainedPolicy.from_checkpoint(path)
+            policy.predict(np.zeros(CountdownEnv().observation_space.shape, np.float32))
+
+        (way,) = rng.choices([play, restore, act, look], [6, 2, 1, 1])
+        return way
 
     def report(self) -> str:
         total = sum(self.outcomes.values())
         lines = [f"{total} cases: {dict(self.outcomes)}", *self.costly[:20], *self.raw[:40]]
         return "\n".join([*lines, *self.watch.seen[:20]])
+
+
+def _config(name: str) -> Any:
+    config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
+    config.environment("trainer.testing.envs.CountdownEnv")
+    config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
+    config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
+    if name == "dqn":
+        config.training(
+            num_steps_sampled_before_learning_starts=8,
+            replay_buffer_config={"type": "PrioritizedReplayBuffer", "capacity": 32},
+        )
+    else:
+        config.env_runners(observation_filter="MeanStdFilter")
+        config.environment(normalize_rewards=True)
+    return config
 
 
 def _fit_manifest(path: Path, name: str) -> None:
@@ -254,13 +281,15 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 SLOW: Final = [
     pytest.param("mutated", 7102, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(20)
 ] + [
-    pytest.param("hostile", 7103, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(6)
+    pytest.param(kind, seed, part * 1_000, 1_000, marks=pytest.mark.slow)
+    for kind, seed, num_parts in (("hostile", 7103, 6), ("hostile", 3101, 6), ("damaged", 3102, 4))
+    for part in range(num_parts)
 ]
 
 
 @pytest.mark.parametrize(
     ("kind", "seed", "first", "num_cases"),
-    [("mutated", 1, 0, 20), ("hostile", 1, 0, 20), *SLOW],
+    [("mutated", 1, 0, 20), ("hostile", 1, 0, 20), ("damaged", 1, 0, 20), *SLOW],
 )
 def test_nobody_is_harmed(
     kind: str,
@@ -286,7 +315,7 @@ def test_nobody_is_harmed(
     assert not (campaign.folder / PROOF).exists()
     assert campaign.costly == []
     assert len(campaign.raw) <= max(1, num_cases // 100), campaign.report()
-    assert campaign.outcomes["trained"] > 0
+    assert campaign.outcomes["trained"] > 0 or kind == "damaged"
 
 
 def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> None:
