@@ -6,7 +6,7 @@ restored and trained, or replayed, as by a user who has checked nothing. What ha
 an audit hook of the interpreter; how much it costs is measured.
 
 What an iteration costs is what the settings say, also those of a file: the victim gives the sizes
-of an iteration (`COSTS`), which docs/checkpoint-format.md advises.
+of an iteration (`COSTS`), which docs/security.md advises.
 """
 
 from __future__ import annotations
