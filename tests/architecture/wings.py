@@ -154,6 +154,9 @@ NEW_FILES_OF_WHAT_WAS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxy
             "trainer/runtime/run_lock.py",
         ),
         "checkpoints of 0.1.0 name modules that have moved since": ("checkpoints/moved_names.py",),
+        "what may be a stranger's is kept in its folder, for which 0.1.0 did nothing": (
+            "checkpoints/links.py",
+        ),
         "the interface between sampling and processes, which 0.1.0 had without a name": (
             "trainer/runtime/engine.py",
         ),

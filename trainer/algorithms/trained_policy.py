@@ -106,6 +106,7 @@ class TrainedPolicy:
         Raises:
             CheckpointError: the checkpoint is missing or damaged, of another kind, of an algorithm
                 with connector pieces, or of a class of networks that this program does not have.
+            ConfigError: what it says about acting is no setting.
         """
         path = checkpoint_of_run(path)
         manifest = read_manifest(path)
@@ -218,4 +219,6 @@ def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> Algorit
             "observations and actions in a wrapper of the env instead of a connector."
         )
     saved = state["settings"]
-    return config.update_from_dict({name: saved[name] for name in _SETTINGS if name in saved})
+    config.update_from_dict({name: saved[name] for name in _SETTINGS if name in saved})
+    config.validate()
+    return config
