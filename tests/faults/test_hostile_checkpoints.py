@@ -26,7 +26,13 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import CheckpointError, encode, read_checkpoint, write_checkpoint
+from checkpoints import (
+    CheckpointError,
+    CheckpointMismatchError,
+    encode,
+    read_checkpoint,
+    write_checkpoint,
+)
 from tests.forgeries import (
     MAX_BYTES,
     MAX_SECONDS,
@@ -42,9 +48,10 @@ from tests.forgeries import (
     spoilt_bytes,
     write_canary,
 )
-from tests.mutated_states import Mutation, mutated, mutations
+from tests.mutated_states import Mutation, at, mutated, mutations
+from tests.mutated_states import Path as Place
 from tests.slow_disk import Unsynced
-from trainer import Algorithm, DQNConfig, PPOConfig, TrainedPolicy, TrainerError
+from trainer import Algorithm, ConfigError, DQNConfig, PPOConfig, TrainedPolicy, TrainerError
 from trainer.cli.main import main
 from trainer.runner_group.crash_files import read_crash
 from trainer.testing.envs import CountdownEnv
@@ -209,6 +216,13 @@ class Campaign:
             file_system=Unsynced(),
         )
 
+    def changed(self, name: str, part: str, place: Place, value: Any) -> Path:
+        """A checkpoint with one other value."""
+        components = dict(self._made[name].components)
+        components[part] = copy.deepcopy(components[part])
+        at(components[part], place[:-1])[place[-1]] = value
+        return self._written(name, components)
+
     def _restoring(self, name: str, components: dict[str, Any], rng: Rng) -> Callable[[], None]:
         return self._restoring_at(name, self._written(name, components), rng)
 
@@ -316,6 +330,33 @@ def test_nobody_is_harmed(
     assert campaign.costly == []
     assert len(campaign.raw) <= max(1, num_cases // 100), campaign.report()
     assert campaign.outcomes["trained"] > 0 or kind == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("opened_by", "place", "value"),
+    [
+        (Algorithm, ("settings", "crash_dir"), 3),
+        (Algorithm, ("settings", "gym_env_vectorize_mode"), np.zeros(0)),
+        (Algorithm, ("settings", "gym_env_vectorize_mode"), np.zeros(3, [("a", "i4")])),
+        (Algorithm, ("settings", "policies"), {"a": 10**5000}),
+        (TrainedPolicy, ("settings", "clip_actions"), np.zeros(2)),
+        (TrainedPolicy, ("settings", "clip_actions"), {"a": 1}),
+    ],
+)
+def test_settings_of_another_kind_are_refused_as_settings(
+    opened_by: Any, place: Place, value: Any, campaign: Campaign
+) -> None:
+    """Each came out as a raw error once."""
+    path = campaign.changed("ppo", "config", place, value)
+    with pytest.raises((ConfigError, CheckpointMismatchError)):
+        opened_by.from_checkpoint(path)
+
+
+def test_texts_among_the_metrics_of_episodes_do_not_fit(campaign: Campaign) -> None:
+    place = ("episodes", "records", 0, "custom_metrics")
+    path = campaign.changed("ppo", "metrics", place, {"a": "text"})
+    with pytest.raises(CheckpointMismatchError, match="expected a number"):
+        Algorithm.from_checkpoint(path)
 
 
 def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
 from checkpoints import LinkError
 from checkpoints.links import check_links
 from tests.command_line import run, train
+from tests.small_runs import small_ppo
 from trainer import Algorithm, TrainedPolicy, tune
 from trainer.cli import main
 from trainer.reports import read_run, write_report
@@ -212,3 +214,12 @@ def test_a_copy_of_a_checkpoint_holds_no_file_from_outside(tmp_path: Path) -> No
     with pytest.raises(LinkError):
         tune.Checkpoint(given).to_directory(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_checkpoint_is_not_saved_through_a_link_that_leads_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "own" / "000000").symlink_to(tmp_path / "other")
+    with small_ppo().build_algo() as algo, pytest.raises(LinkError, match="leads out of"):
+        CheckpointDirectory(tmp_path / "own").save(algo)
+    assert not list((tmp_path / "other").iterdir())
