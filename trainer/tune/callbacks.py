@@ -16,7 +16,7 @@ from typing import Any, Final
 from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from checkpoints import decode, encode
-from checkpoints.file_system import replacing
+from checkpoints.file_system import refused, replacing
 from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint
@@ -357,9 +357,12 @@ class CallbackCaller:
 
         Raises:
             CallbackError: `set_state` raised; chained as the cause.
+            CheckpointCorruptError: the file is damaged.
         """
         file = folder / _STATES_FILE
         states = decode(file.read_bytes()) if self._states and file.exists() else {}
+        if not isinstance(states, dict):
+            raise refused(file, "holds no states of callbacks")
         for name in self._states.keys() & states.keys():
             self._guarded(self._states[name], "set_state", states[name])
 

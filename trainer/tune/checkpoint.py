@@ -125,11 +125,18 @@ class Checkpoint:
         return str(target.expanduser().resolve())
 
     def get_metadata(self) -> dict[str, Any]:
-        """What `set_metadata` noted; empty if nothing was."""
+        """What `set_metadata` noted; empty if nothing was. A TuneError if it is damaged."""
         file = Path(self.path) / _METADATA_FILE
         if not file.exists():
             return {}
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise TuneError(
+                f"{file} is damaged: {error}. Remove it; it holds notes only."
+            ) from error
+        if not isinstance(found, dict):
+            raise TuneError(f"{file} is damaged: it is no dict. Remove it; it holds notes only.")
         return found
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -153,9 +160,11 @@ def read_data(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        found: dict[str, Any] = decode(file.read_bytes())
+        found = decode(file.read_bytes())
     except CheckpointError as error:
         raise TuneError(f"{file} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise TuneError(f"{file} is damaged: it holds no dict, which from_data() writes.")
     return found
 
 

@@ -77,7 +77,9 @@ class Result:
         facts = read_trial_facts(folder)
         files = TrialFiles(folder)
         num_rows = facts.get("num_rows")  # None while it runs
-        names = [entry.name for entry in files.checkpoints.glob("[0-9]*") if entry.is_dir()]
+        folders = files.checkpoints.iterdir() if files.checkpoints.is_dir() else ()
+        names = [entry.name for entry in folders if entry.is_dir()]
+        names = [name for name in names if name.isascii() and name.isdecimal()]
         names = [name for name in names if num_rows is None or int(name) <= num_rows]
         error = facts.get("error")
         return cls(
