@@ -164,6 +164,8 @@ SHOWN: Final = {
     "trainer/algorithms/training_iteration.py": Shown(
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
     ),
+    "checkpoints/links.py": Shown("integration/test_links_out_of_runs"),
+    "checkpoints/policy.py": Shown("faults/test_forged_policy_files"),
     "checkpoints/directory.py": Shown(
         "faults/test_killed_while_clearing_up faults/test_checkpoint_crashes"
     ),
@@ -762,6 +764,17 @@ MUTANTS: Final[list[Mutant]] = [
             "            self.under_way.abandon()\n            self.under_way = None\n",
             "            pass\n",
         ),
+    ),
+    *_of(
+        "checkpoints/links.py",
+        ("if not target.is_relative_to(whole):", "if not target.exists():"),
+        ("                waiting.append(Path(entry.path))\n", "                pass\n"),
+        ("                _check_ends(Path(entry.path))\n", "                pass\n"),
+    ),
+    *_of(
+        "checkpoints/policy.py",
+        ("    if num_bytes > most:", "    if False:"),
+        ("                if num_left < 0:", "                if False:"),
     ),
     *_of(
         "trainer/runtime/restart_policy.py",

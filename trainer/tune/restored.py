@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints.data_classes import dataclass
+from checkpoints.links import check_links
 from trainer.errors import TuneError
 from trainer.name_resolution import PROGRAM, stranger
 from trainer.tune.configs import (
@@ -49,8 +50,10 @@ def read_header(folder: Path) -> dict[str, Any]:
 
     Raises:
         TuneError: there is none; names the experiment's folder if a part of it was given.
+        LinkError: a link in the folder leads out of it.
     """
     folder = folder.expanduser().resolve()
+    check_links(folder)
     if not (folder / JOURNAL_FILE).is_file():
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
         hint = f" Give the experiment's folder, {above[0]}." if above else ""

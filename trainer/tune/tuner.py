@@ -31,6 +31,7 @@ from trainer.tune.experiment import (
 from trainer.tune.journal_file import (
     JOURNAL_FILE,
     JournalFile,
+    followed,
     read_journal,
 )
 from trainer.tune.restored import RestoredExperiment, read_header
@@ -156,26 +157,34 @@ class Tuner:
         assert restored is not None  # noqa: S101 - asked before
         self._folder = restored.folder
         with RunLock(restored.folder, elsewhere=_ELSEWHERE):
-            journal = JournalFile(restored.folder / JOURNAL_FILE)
-            entries = restored.entries(journal.read(restored.read_before()))
-            plan = setup.plan(restored.header["num_samples"])
-            experiment = setup.experiment(plan, restored.folder)
-            elapsed_s = float(read_experiment_file(restored.folder).get("elapsed_s") or 0.0)
-            experiment.restore(
-                journal,
-                entries,
-                elapsed_s=elapsed_s,
-                has_new_stop=restored.has_new_stop(setup),
-            )
-            controller = experiment.controller
-            unfinished = [trial for trial in controller.trials if not trial.status.is_over]
-            setup.check_read(controller.config_of(trial.number) for trial in unfinished)
-            amendment = restored.amendment(experiment.controller, entries, setup)
-            if amendment is not None:
-                if amendment.has_new_stop:
-                    journal.append([restored.criteria_entry(setup)])
-                experiment.amend(amendment)
+            with followed(restored.folder):
+                experiment, plan = self._restored_experiment(restored, setup)
             return self._run(experiment, plan)
+
+    @staticmethod
+    def _restored_experiment(
+        restored: RestoredExperiment, setup: ExperimentSetup
+    ) -> tuple[Experiment, ExperimentPlan]:
+        journal = JournalFile(restored.folder / JOURNAL_FILE)
+        entries = restored.entries(journal.read(restored.read_before()))
+        plan = setup.plan(restored.header["num_samples"])
+        experiment = setup.experiment(plan, restored.folder)
+        elapsed_s = float(read_experiment_file(restored.folder).get("elapsed_s") or 0.0)
+        experiment.restore(
+            journal,
+            entries,
+            elapsed_s=elapsed_s,
+            has_new_stop=restored.has_new_stop(setup),
+        )
+        controller = experiment.controller
+        unfinished = [trial for trial in controller.trials if not trial.status.is_over]
+        setup.check_read(controller.config_of(trial.number) for trial in unfinished)
+        amendment = restored.amendment(controller, entries, setup)
+        if amendment is not None:
+            if amendment.has_new_stop:
+                journal.append([restored.criteria_entry(setup)])
+            experiment.amend(amendment)
+        return experiment, plan
 
     def _run(self, experiment: Experiment, plan: ExperimentPlan) -> ResultGrid:
         setup = self._setup
@@ -198,11 +207,12 @@ class Tuner:
         if self._restored is None:
             raise TuneError("There are no results yet: call fit() first.")
         restored, setup = self._restored, self._setup
-        entries = restored.entries(read_journal(restored.folder / JOURNAL_FILE)[0])
-        plan = setup.plan(restored.header["num_samples"])
-        experiment = setup.experiment(plan, restored.folder)
-        experiment.look(entries, has_new_stop=restored.has_new_stop(setup))
-        return setup.grid(experiment, plan, "")
+        with followed(restored.folder):
+            entries = restored.entries(read_journal(restored.folder / JOURNAL_FILE)[0])
+            plan = setup.plan(restored.header["num_samples"])
+            experiment = setup.experiment(plan, restored.folder)
+            experiment.look(entries, has_new_stop=restored.has_new_stop(setup))
+            return setup.grid(experiment, plan, "")
 
     # ---- restoring
 
@@ -258,7 +268,8 @@ class Tuner:
             errored="restart" if restart_errored else "resume" if resume_errored else "skip",
         )
         restored = RestoredExperiment.at(path, resume, tune_config, run_config)
-        setup = restored.setup(trainable, param_space, allow_code=allow_code)
+        with followed(restored.folder):
+            setup = restored.setup(trainable, param_space, allow_code=allow_code)
         made: Tuner = cls(_setup=setup)  # type: ignore[operator]  # it is the class
         made._restored = restored
         return made
