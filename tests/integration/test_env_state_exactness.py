@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from gymnasium import wrappers
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import read_manifest
 from tests.exact_runs import OwnMean, in_wrappers, normalised
-from tests.small_runs import kill, small_ppo
+from tests.small_runs import kill, killing, known, learnt, small_ppo
 from tests.small_runs import told_and_known as outcome
 from trainer.cli.checkpoint_commands import inspection
 from trainer.testing import FailingEnv, RandomKiller, RestlessEnv
@@ -194,6 +195,73 @@ def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(num_env_run
                     algo.train()
             results.append(outcome(algo, [algo.train() for _ in range(2)]))
     assert results[0] == results[1]
+
+
+class KnowsNothingYet(Restless):
+    """Its state has attributes that only `reset` gives it."""
+
+    def reset(self, **options: Any) -> Any:
+        self.was_reset = True
+        return super().reset(**options)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "was_reset": self.was_reset}
+
+
+class FirstDrawn(Restless):
+    """No two envs begin alike: where they do is drawn when they are made."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self.generator = random.Random(random.random())
+
+
+class Picky(Restless):
+    """Takes no state of an env that was never reset."""
+
+    def set_state(self, state: Any) -> None:
+        if not state["length"]:
+            raise ValueError("it was never reset")
+        super().set_state(state)
+
+
+@pytest.mark.parametrize("restarts_sub_envs", [False, True])
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("env", [Restless, in_wrappers, KnowsNothingYet, FirstDrawn, Picky])
+def test_what_an_env_carries_over_is_undone_with_the_first_iteration(
+    env: Any, num_env_runners: int, restarts_sub_envs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = []
+    for has_raised in (True, False):
+        random.seed(1)
+        RaisingAtFirst.has_raised = has_raised
+        made = config(num_env_runners, env=env, num_envs_per_env_runner=0)
+        made.fault_tolerance(restart_failed_sub_environments=restarts_sub_envs)
+        with made.callbacks(RaisingAtFirst).build_algo() as algo:
+            if not has_raised:
+                before = known(algo)
+                with pytest.raises(CallbackError):
+                    algo.train()
+                assert known(algo) == before
+            results.append(outcome(algo, [algo.train() for _ in range(2)]))
+    assert results[0] == results[1]
+    assert not [r for r in caplog.records if "is not used" in r.getMessage()]
+
+
+def test_a_runner_killed_in_the_first_iteration_begins_where_its_envs_did(tmp_path: Path) -> None:
+    """Though envs of another process would draw where they begin anew."""
+    outcomes = []
+    for is_killed in (False, True):
+        armed = tmp_path / "armed"
+        made = config(1, env=FirstDrawn, num_envs_per_env_runner=0)
+        made.callbacks(on_episode_step=killing(armed, at_step=3))
+        with made.build_algo() as algo:
+            if is_killed:
+                armed.touch()
+            result = algo.train()
+            assert result["fault_tolerance/num_remote_worker_restarts"] == is_killed
+            outcomes.append(learnt(algo))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_sub_env_made_anew_gets_what_wrappers_carried_over(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from callbacks import CallbackError
 from checkpoints import encode
 from tests.small_runs import killing
 from trainer import DQNConfig, PPOConfig
@@ -319,6 +320,40 @@ def test_an_env_with_a_state_of_its_own_is_gone_on_with(tmp_path: Path) -> None:
     undisturbed, again, result = restored(ppo(Walks, num_envs=3), tmp_path / "c")
     assert again == undisturbed
     assert result["fault_tolerance/num_episodes_lost"] == 0
+
+
+class Roaming(Walks):
+    """Goes where a generator of its own says, which no reset seeds."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.generator = np.random.default_rng(7)
+
+    def get_state(self) -> Any:
+        return {**super().get_state(), "generator": self.generator.bit_generator.state}
+
+    def set_state(self, state: Any) -> None:
+        super().set_state(state)
+        self.generator.bit_generator.state = state["generator"]
+
+    def step(self, actions: Any) -> Any:
+        return super().step(actions + self.generator.integers(0, 2, 3))
+
+
+def test_what_a_vector_env_carries_over_is_undone_with_the_first_iteration() -> None:
+    errors = [ValueError("on purpose")]
+
+    def on_train_result(**_: Any) -> None:
+        if errors:
+            raise errors.pop()
+
+    undisturbed = learnt_state(ppo(Roaming, num_envs=3), 2)
+    with ppo(Roaming, num_envs=3).callbacks(on_train_result=on_train_result).build_algo() as algo:
+        with pytest.raises(CallbackError, match="on purpose"):
+            algo.train()
+        for _ in range(2):
+            algo.train()
+        assert encode(algo.get_state(["learner"])) == undisturbed
 
 
 def test_tasks_reach_the_vector_env_and_last(tmp_path: Path) -> None:
