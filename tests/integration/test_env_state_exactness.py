@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from gymnasium import wrappers
 
@@ -183,12 +184,36 @@ class RaisingAtFirst(RLlibCallback):
             raise RuntimeError("again, please")
 
 
+def own_mean(context: Any) -> Any:
+    return OwnMean(FailingEnv(context))
+
+
+class LateMean(OwnMean):
+    """It remembers nothing before its first reset."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        del self.total
+
+    def reset(self, **options: Any) -> Any:
+        if self.count == 1:
+            self.total = np.zeros(2, np.float32)
+        return super().reset(**options)
+
+
+def late_mean(context: Any) -> Any:
+    return LateMean(FailingEnv(context))
+
+
+@pytest.mark.parametrize("env", [normalised, own_mean, late_mean])
 @pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(num_env_runners: int) -> None:
+def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(
+    env: Any, num_env_runners: int
+) -> None:
     results = []
     for has_raised in (True, False):
         RaisingAtFirst.has_raised = has_raised
-        made = config(num_env_runners, env=normalised, min_length=2).callbacks(RaisingAtFirst)
+        made = config(num_env_runners, env=env, min_length=2).callbacks(RaisingAtFirst)
         with made.build_algo() as algo:
             if not has_raised:
                 with pytest.raises(CallbackError):

@@ -245,8 +245,7 @@ class SlotEnvState:
         is_unknown = self._state is None and not self._is_given_up
         self._carried = EnvState.carried(env) if is_unknown else None
         # For going back to before the first episode of all.
-        is_at_hand = self._carried is not None and not self._carried.needs_reset
-        self._carried_first = self._carried.take() if self._carried and is_at_hand else None
+        self._carried_first = None if self._carried is None else self._carried.take()
         self.was_reset = False
 
     # ---- taking
@@ -306,9 +305,19 @@ class SlotEnvState:
 
     # ---- going back
 
-    def cannot_go_back(self, state: bytes | None) -> bool:
-        """Whether the env is to stand as it was made, and only another one can."""
-        if self._state is None or not self.was_reset or state not in (None, self.as_made):
+    def cannot_go_back(self, position: SlotPosition) -> bool:
+        """Whether env or wrappers are to remember what they did when made, and only new ones can.
+
+        Where an episode runs, its reset and its actions lead to where the env stands.
+        """
+        if not self.was_reset:
+            return False
+        if self._carried is not None:
+            return position.carried_state is None and self._carried_first is None
+        state = position.env_state
+        if self._state is None or position.env_seed is not None:
+            return False
+        if state is not None and state != self.as_made:
             return False
         return state is None or not self._state.give_back(state)
 
@@ -750,11 +759,8 @@ class EnvSlot:
         return self._env_state.as_made
 
     def needs_other_env(self, position: SlotPosition) -> bool:
-        """Whether a position is that of an env as it was made, and this one cannot go back there.
-
-        Where an episode runs, its reset and its actions lead there.
-        """
-        return position.env_seed is None and self._env_state.cannot_go_back(position.env_state)
+        """Whether a position is that of an env as it was made, where this one cannot go back."""
+        return self._env_state.cannot_go_back(position)
 
     def _replay(self, to_env: Callable[[Any], Any], on_step: Callable[[], None]) -> Replay:
         """What plays the episode of a position again in the sub-env."""

@@ -778,6 +778,7 @@ class SlotStates:
 
     def __init__(self, records: RunnerRecords) -> None:
         self._records = records
+        self._has_told = False
         # What the next sample says about slots of a restored state; empty for nothing.
         self._untold_drop = ""
 
@@ -796,12 +797,15 @@ class SlotStates:
     def told_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
         told = [place.told_modules for place in self._records if place.told_modules is not None]
-        if not self._records.spec.table.version or not told:
+        has_changed = self._records.spec.table.version or self._has_told
+        if not has_changed or not told:
             return {}
         return {"told_modules": sorted(frozenset.intersection(*told))}
 
     def set_told_modules(self, state: State) -> None:
         """Takes back what `told_modules` gave; without it, callbacks know of all modules."""
+        # An evaluation takes the changed modules over when it begins.
+        self._has_told = "told_modules" in state
         there = frozenset(self._records.spec.table.specs)
         for place in self._records:
             place.told_modules = frozenset(state.get("told_modules", there))
