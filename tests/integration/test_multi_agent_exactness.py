@@ -368,6 +368,14 @@ class Fewer(RLlibCallback):
             raise KeyboardInterrupt
 
 
+def _slots(algo: Any) -> Any:
+    return whole_state(algo)["env_runners"]["slots"]
+
+
+def _states(env_state: Any) -> list[Any]:
+    return [state for name, state in env_state["layers"] if name == "Drawing"]
+
+
 def _all_even(*_: Any, **__: Any) -> str:
     return "even"
 
@@ -386,6 +394,11 @@ def test_x10_an_episode_given_up_with_its_module_leaves_the_env_where_it_stood(
         made = gaps(num_env_runners).environment(Drawing).env_runners(**more)
         with made.callbacks(Fewer).build_algo() as algo:
             results = [told(algo.train())]
+            given_up = [slot for slot in _slots(algo) if slot["env_seed"] is None]
+            first = np.random.default_rng(11).bit_generator.state
+            assert given_up
+            for slot in given_up:
+                assert first not in [state["generator"] for state in _states(slot["env_state"])]
             if fails:
                 with pytest.raises(KeyboardInterrupt):
                     algo.train()
