@@ -14,7 +14,7 @@ from gymnasium import wrappers
 
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import read_manifest
-from tests.exact_runs import OwnMean, in_wrappers, normalised
+from tests.exact_runs import OwnMean, after, fail, in_wrappers, normalised
 from tests.small_runs import kill, killing, known, learnt, small_ppo
 from tests.small_runs import told_and_known as outcome
 from trainer.cli.checkpoint_commands import inspection
@@ -304,3 +304,15 @@ def test_a_wrapper_that_says_nothing_of_what_it_carries_is_named(
         assert algo.train()["fault_tolerance/num_episodes_lost"] > 0
     (told,) = [r.getMessage() for r in caplog.records if "does not repeat" in r.getMessage()]
     assert "Nothing is known of what SilentMean around it may carry from one episode" in told
+
+
+def test_a_function_of_users_moves_no_env_after_an_iteration_that_was_undone() -> None:
+    """What was played never happened, so the runner has nothing to tell of it."""
+    made = config(0, env=normalised, min_length=2)
+    with made.build_algo() as algo:
+        before = known(algo)
+        after(9, algo.env_runner.env.envs[0], fail)
+        with pytest.raises(OSError, match="on purpose"):
+            algo.train()
+        algo.env_runner_group.foreach_env_runner(lambda runner: None)
+        assert known(algo) == before

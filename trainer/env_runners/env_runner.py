@@ -442,6 +442,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             self._player.repair.take_report()
             self._player.take_times()
             self.metrics.drain()
+            self.has_played = False
         with AtWork(self):
             self._take_over(sync)
             for id_ in sync.new_modules:  # with a request: what they log belongs to its answer
