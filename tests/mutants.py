@@ -134,7 +134,8 @@ SHOWN: Final = {
         "unit/test_metrics_logger contract/test_components", ("PPO",)
     ),
     "trainer/env_runners/env_slot.py": Shown(
-        "unit/test_env_slot unit/test_slot_env_state unit/test_env_state",
+        "unit/test_env_slot unit/test_slot_env_state unit/test_env_state "
+        "integration/test_env_state_exactness",
         ("PPO", "PPO, memory", "PG, whole episodes"),
     ),
     "trainer/env_runners/messages.py": Shown(
@@ -142,7 +143,8 @@ SHOWN: Final = {
     ),
     "trainer/runner_group/records.py": Shown(
         "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
-        "integration/test_evaluation_under_way",
+        "integration/test_evaluation_under_way integration/test_env_state_exactness "
+        "integration/test_multi_agent_exactness integration/test_multi_agent_events",
         ("PPO", "PG, whole episodes", "PPO, memory"),
     ),
     "trainer/runner_group/rounds.py": Shown(
@@ -700,6 +702,18 @@ MUTANTS: Final[list[Mutant]] = [
             "if entry.step > num_steps)\n        due = self._enter_due(due, num_steps)",
         ),
         (
+            "        self._latest = self.as_made\n",
+            "        self._latest = self.as_made = None\n",
+        ),
+        (
+            "return state is None or not self._state.give_back(state)",
+            "return False",
+        ),
+        (
+            "return position.carried_state is None and self._carried_first is None",
+            "return False",
+        ),
+        (
             "        if not is_back:\n            self.episode_number += 1",
             "        if not is_back:",
         ),
@@ -733,6 +747,14 @@ MUTANTS: Final[list[Mutant]] = [
             "            pass\n        self.callbacks",
         ),
         ('            place.is_continued = state["is_continued"]\n', ""),
+        (
+            "else replace(position.restarted(), env_state=position.env_state)",
+            "else position.restarted()",
+        ),
+        (
+            "replace(position, env_state=position.env_state or first)",
+            "position",
+        ),
         (
             "        self.positions = tuple(position.restarted(skip) for position in self.positions)\n        self.is_ahead = True\n",
             "        self.is_ahead = True\n",
