@@ -112,7 +112,7 @@ class ThreeThenFive(MultiAgentEnv):
         is_over = {"__all__": self.steps == 2}
         return self._seen(), {"small": paid, "large": 100.0 * paid}, is_over, {}, {}
 
-    def _seen(self) -> dict[str, Any]:
+    def _seen(self) -> dict[Any, Any]:
         return {agent: np.zeros(1, np.float32) for agent in self.possible_agents}
 
 
@@ -150,7 +150,7 @@ def first_batch(column: str, **settings: Any) -> dict[str, set[float]]:
 
     with made.callbacks(on_learn_on_batch=note).build_algo() as algo:
         algo.train()
-        ids = {id(algo.get_module(id_)): str(id_) for id_ in algo.module_ids}
+        ids = {id(algo.get_module(id_)): id_ for id_ in algo.module_ids}
     return {ids[id(module)]: numbers for module, numbers in reversed(batches)}
 
 
