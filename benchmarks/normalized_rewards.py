@@ -3,7 +3,7 @@
     python -m benchmarks normalized_rewards        # three seeds
     python -m benchmarks normalized_rewards:1      # one
 
-A critic whose first batch is on a scale of its own needs many updates to come back, so the mean
+A critic whose first batch is on a scale of its own needs several updates to come back, so the mean
 over all episodes of training counts, not only what is reached. Pendulum-v1 has the settings of
 `benchmarks/tasks.py` and normalised rewards besides. HalfCheetah-v5 (`pip install
 "gymnasium[mujoco]"`) has what the RL Zoo calls its defaults for MuJoCo: normalised observations and

@@ -793,7 +793,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         """Adds a sample to the statistics of normalisation, and scales rewards by them at once.
 
         Otherwise the first sample would be learnt from on the env's own scale, and the values
-        predicted from it be wrong for many updates. Observations keep the normalisation that the
+        predicted from it be wrong for several updates. Observations keep the normalisation that the
         policy acted with until the training step is over.
         """
         for id_, chunks in self.chunks_of(sample).items():
