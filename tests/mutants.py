@@ -158,7 +158,8 @@ SHOWN: Final = {
     "trainer/runtime/engine.py": Shown("contract/test_engines"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
     "trainer/algorithms/algorithm.py": Shown(
-        "contract/test_components integration/test_dqn", ("PPO", "DQN")
+        "contract/test_components integration/test_dqn integration/test_normalization",
+        ("PPO", "DQN"),
     ),
     "trainer/algorithms/on_and_off_policy.py": Shown("integration/test_dqn"),
     "trainer/learners/learner_group.py": Shown("unit/test_learner_group"),
@@ -825,6 +826,10 @@ MUTANTS: Final[list[Mutant]] = [
             "            with single_threaded_blas():\n                made = make()",
         ),
         ("            self._iterations.clock = clock\n", ""),
+        (
+            "                learner.normalize_with(dataclasses.replace(learner.normalization, rewards=rewards))\n",
+            "",
+        ),
     ),
     *_of(
         "trainer/algorithms/on_and_off_policy.py",
