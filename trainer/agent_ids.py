@@ -68,7 +68,7 @@ class AgentIds(Set[AgentId]):
     __slots__ = ("_ids",)
 
     def __init__(self, ids: Iterable[AgentId] = ()) -> None:
-        self._ids = tuple(canonical_order(dict.fromkeys(ids)))
+        self._ids = dict.fromkeys(canonical_order(dict.fromkeys(ids)))
 
     def __contains__(self, agent_id: object) -> bool:
         return agent_id in self._ids

@@ -82,6 +82,7 @@ class OldNames:
         refused_explorations: exploration strategies that are not here, with the reason.
         model_configs: functions from a `model_config` to one in the keys of today, and what is
             wrong with the others.
+        samples: functions from the list of episodes that a runner has played to one with old names.
     """
 
     settings: dict[str, OldName] = dataclasses.field(default_factory=dict)
@@ -107,6 +108,7 @@ class OldNames:
     model_configs: list[Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]] = (
         dataclasses.field(default_factory=list)
     )
+    samples: list[Callable[[list[Any]], list[Any]]] = dataclasses.field(default_factory=list)
 
 
 OLD_NAMES: Final = OldNames()

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints import decode
 from trainer import tune
 from trainer.errors import ConfigError, JournalError
 from trainer.metrics import comparable
 from trainer.tune import journal_file, trial_handler
+from trainer.tune.callbacks import CallbackCaller
 from trainer.tune.journal_file import JournalFile, line_of, read_journal
 from trainer.tune.lanes import Deaths, Lane, Patience
 
@@ -463,3 +465,111 @@ def test_a_trial_that_ends_its_process_fails_and_others_are_unharmed(tmp_path: P
         assert (result.error is None) == (result.config["x"] <= 5)
     assert "died 3 times at report 3" in str(grid.errors[0])
     assert "exit code 3" in str(grid.errors[0])
+
+
+class Remembers(tune.Callback):
+    """Its state is all that it was told, in order; what a kill adds is not a part of it."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.saves: list[Any] = []
+
+    def on_trial_start(self, trial: Any, **info: Any) -> None:
+        self.told.append(["start", trial.number])
+
+    def on_trial_result(self, trial: Any, result: Any, **info: Any) -> None:
+        row = [result["training_iteration"], result["loss"]]
+        self.told.append(["result", trial.number, *row])
+
+    def on_trial_complete(self, trial: Any, **info: Any) -> None:
+        self.told.append(["complete", trial.number, trial.status])
+
+    def on_checkpoint(self, trial: Any, checkpoint: Any, **info: Any) -> None:
+        self.saves.append(f"{trial.number} {Path(checkpoint.path).name}")
+
+    def get_state(self) -> dict[str, Any]:
+        # When a checkpoint is there follows the clock; how many there are does not.
+        return {"told": list(self.told), "saves": sorted(self.saves)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.told, self.saves = list(state["told"]), list(state["saves"])
+
+
+def remembering(folder: Path, kind: str) -> tune.Tuner:
+    running = tune.RunConfig(
+        storage_path=folder.parent,
+        name=folder.name,
+        verbose=0,
+        stop={"training_iteration": 5},
+        callbacks=[Remembers()],
+    )
+    if tune.Tuner.can_restore(folder):
+        again = tune.RunConfig(callbacks=[Remembers()])
+        return tune.Tuner.restore(folder, Walk, run_config=again)  # type: ignore[no-any-return]
+    tuning = tune.TuneConfig(
+        num_samples=4,
+        metric="loss",
+        mode="min",
+        seed=0,
+        in_process=True,
+        max_concurrent_trials=2,
+        scheduler=SCHEDULERS[kind](),
+    )
+    space = {"x": tune.uniform(0, 10)}
+    return tune.Tuner(Walk, param_space=space, tune_config=tuning, run_config=running)
+
+
+def remembered(folder: Path) -> Any:
+    return decode((folder / "callbacks.msgpack").read_bytes())["states"]
+
+
+def die_while_telling(number: int) -> None:
+    """Ends this process at a moment around journal, callbacks and their states: the number-th."""
+    count = [0]
+
+    def dying_at(owner: Any, name: str) -> None:
+        method = getattr(owner, name)
+
+        def dying(*given: Any, **named: Any) -> Any:
+            for is_after in (False, True):
+                found = method(*given, **named) if is_after else None
+                count[0] += 1
+                if count[0] == number:
+                    os._exit(9)
+            return found
+
+        setattr(owner, name, dying)
+
+    dying_at(JournalFile, "append")
+    dying_at(CallbackCaller, "save")
+    for event in ("on_trial_result", "on_trial_complete", "on_checkpoint"):
+        dying_at(Remembers, event)
+
+
+def dies_while_telling(make: Callable[[], tune.Tuner], number: int) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_while_telling(number)
+            make().fit()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_callbacks_of_a_tuner_killed_again_and_again_remember_what_undisturbed_ones_do(
+    tmp_path: Path, kind: str
+) -> None:
+    remembering(tmp_path / "undisturbed", kind).fit()
+    expected = remembered(tmp_path / "undisturbed")
+    rng = random.Random(f"{SEED} {kind} told")
+    for first in rng.sample(range(1, 90), 8):
+        folder = tmp_path / str(first)
+        make = functools.partial(remembering, folder, kind)
+        number, num_kills = first, 0
+        while dies_while_telling(make, number):
+            num_kills += 1
+            number = rng.randrange(2, 40)
+        assert remembered(folder) == expected, (kind, first, num_kills)
+        assert num_kills

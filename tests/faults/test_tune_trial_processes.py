@@ -14,9 +14,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from trainer import PPOConfig, tune
+from trainer import PPO, PPOConfig, tune
+from trainer.algorithms.building import algorithm_class
 from trainer.runtime.process_start import fork_server_pid
-from trainer.testing import wait_until
+from trainer.testing import CountdownEnv, wait_until
 from trainer.testing.processes import is_process_alive
 
 pytestmark = [
@@ -135,3 +136,49 @@ def test_a_trial_without_runners_has_no_fork_server(tmp_path: Path) -> None:
         ),
     ).fit()  # fmt: skip
     assert noting.servers == ""
+
+
+SMALL = {
+    "train_batch_size": 16,
+    "minibatch_size": 8,
+    "num_epochs": 1,
+    "num_env_runners": 1,
+}
+
+
+def trained_by_name(config: Any) -> None:
+    algorithm = algorithm_class(config["algorithm"])
+    algo = algorithm.get_default_config().update_from_dict({**SMALL, "env": config["env"]}).build()
+    result = algo.train()
+    algo.stop()
+    tune.report({"num": result["num_env_steps_sampled_lifetime"]})
+
+
+@pytest.mark.parametrize("kind", ["an algorithm", "a function"])
+def test_a_name_that_the_program_registered_is_known_in_every_trial(
+    tmp_path: Path, kind: str
+) -> None:
+    class MyPPOConfig(PPOConfig):
+        """A config of the program's own."""
+
+    class MyPPO(PPO):
+        """An algorithm that has its name in this process only."""
+
+        config_class = MyPPOConfig
+
+    tune.register_env("a countdown of mine", lambda config: CountdownEnv())
+    trainable: Any = "PPO"
+    space: dict[str, Any] = {**SMALL, "env": "a countdown of mine"}
+    if kind == "a function":
+        trainable = trained_by_name
+        space = {"algorithm": "MyPPO", "env": tune.choice(["a countdown of mine"])}
+    grid = tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(num_samples=2, max_concurrent_trials=1),
+        run_config=tune.RunConfig(
+            name="x", storage_path=tmp_path, verbose=0, stop={"training_iteration": 1}
+        ),
+    ).fit()
+    assert not grid.errors
+    assert [len(result.rows()) for result in grid] == [1, 1]

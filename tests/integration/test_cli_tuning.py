@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from trainer import tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError
+from trainer.metrics import ResultDict
 from trainer.tune.journal_file import read_journal
 from trainer.tune.population_based_training import PopulationBasedTraining
 from trainer.tune.stoppers import StopCriteria
-from trainer.tune.stored_spec import stop_of_plain
+from trainer.tune.stored_spec import described_stop, stop_of_plain
 from trainer.tune.tuner import Tuner
 
 TUNER = """
@@ -134,7 +136,7 @@ def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(
     entries = read_journal(Path("runs/climb/journal.jsonl"))[0]
     (written,) = [entry for entry in entries if entry["event"] == "criteria"]
     assert written["stop"] == described
-    assert StopCriteria(stop_of_plain(described)).describe() == described
+    assert described_stop(StopCriteria(stop_of_plain(described))) == described
 
 
 def test_what_is_best_is_asked_for_in_words_of_the_command_line(
@@ -250,3 +252,27 @@ def test_a_population_changes_what_is_searched(
     scheduler = begun[0]._setup.tune_config.scheduler
     assert isinstance(scheduler, PopulationBasedTraining)
     assert sorted(scheduler._explore.domains) == ["gamma", "lr"]
+
+
+def test_the_best_config_is_what_train_takes_and_trains_as_the_trial_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["num_env_runners=0", "train_batch_size=64", "minibatch_size=32", "num_epochs=1"]
+    settings = [word for each in small for word in ("--set", each)]
+    searched = ["--space", "lr=loguniform(1e-5, 1e-2)", "--space", "gamma=choice([0.9, 0.99])"]
+    steps = "num_env_steps_sampled_lifetime"
+    asked = ["--num-samples", "2", "--stop", "training_iteration=2", "--metric", steps]
+    words = ["--env", "CartPole-v1", *searched, *settings, *asked, "--mode", "max", "--name", "x"]
+    assert main(["tune", "PPO", *words]) == 0
+    capsys.readouterr()
+    assert main(["best", "runs/x", "--config-only"]) == 0
+    Path("best.json").write_text(capsys.readouterr().out, encoding="utf-8")
+    words = ["--config", "best.json", "--stop-iterations", "2", "--run-dir", "runs/again"]
+    assert main(["train", *words]) == 0
+    trial = tune.Result.from_path("runs/x/trials/00000")
+    lines = Path("runs/again/results.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = "learners/default_policy/total_loss"
+    assert [ResultDict(json.loads(each))[losses] for each in lines] == [
+        row[losses] for row in trial.rows()
+    ]

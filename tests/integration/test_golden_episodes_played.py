@@ -111,6 +111,24 @@ def test_a_runner_cuts_after_every_env_step_and_loses_nothing(name: str) -> None
     assert state_of(joined(chunks)) == state_of(whole)
 
 
+def test_after_a_fragment_callbacks_see_no_agent_that_was_not_observed() -> None:
+    seen: list[Any] = []
+
+    def on_episode_step(episode: Any, **_: Any) -> None:
+        seen.append(episode.get_observations(return_list=True))
+
+    with config(G4).callbacks(on_episode_step=on_episode_step).build_algo() as algo:
+        runner: Any = algo.env_runner
+        for _ in range(3):
+            runner.sample(num_timesteps=1)
+    # B waits at the first and the second cut.
+    assert seen == [
+        [{"A": 0, "B": 20}, {"A": 1}],
+        [{"A": 1}, {"A": 2}],
+        [{"A": 2}, {"A": 3, "B": 21}],
+    ]
+
+
 def test_g3_a_runner_refuses_who_comes_back() -> None:
     with pytest.raises(
         EnvContractError, match=r"'B' of episode 'training-0-0' ended at env step 1"

@@ -122,7 +122,8 @@ def test_the_command_line_shows_evaluates_and_exports_a_run(tmp_path: Path) -> N
     for line in ("agent player_0", "agent player_1", "module p", "module q"):
         assert f"return of {line} " in evaluated.stdout
     refused = run("export", path, "p.onnx", *env, folder=tmp_path, code=1)
-    assert "none was named" in refused.stderr
+    assert "--module got None" in refused.stderr
+    assert "'p', 'q'" in refused.stderr
     run("export", path, "p.onnx", *env, "--module", "p", folder=tmp_path)
     assert (tmp_path / "p.onnx").exists()
 

@@ -79,7 +79,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
 def test_the_canary_sees_what_is_imported_and_what_is_called(canary: Canary) -> None:
     for name in NAMES:
         with pytest.raises(AssertionError):
-            canary.watch(name, PPOConfig().environment(name).build_algo)
+            canary.watch(name, ppo().environment(name).build_algo)
         canary._proof.unlink(missing_ok=True)
         sys.modules.pop(NOT_IMPORTED, None)
 

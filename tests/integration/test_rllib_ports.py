@@ -43,6 +43,7 @@ from trainer import (
 )
 from trainer.modules import ActorCriticModule
 from trainer.rllib_names import metrics as constants
+from trainer.testing import MultiAgentCartPole
 
 
 def ppo(**env_runners: Any) -> PPOConfig:
@@ -135,6 +136,26 @@ def test_runners_of_ones_own_play_what_an_algorithm_plays() -> None:
     assert [episode.id_ for episode in own] == [episode.id_ for episode in seen]
     for first, second in zip(own, seen, strict=True):
         assert first.get_observations().tobytes() == second.get_observations().tobytes()
+
+
+@pytest.mark.parametrize("num_agents", [None, 2])
+def test_what_a_runner_sampled_counts_steps_as_batches_did(num_agents: int | None) -> None:
+    seen: list[tuple[int, int, int, int]] = []
+
+    def on_sample_end(samples: Any, **_: Any) -> None:
+        steps = samples.count, samples.env_steps(), samples.agent_steps()
+        samples[:] = [*samples]  # what is to be learnt from can still be exchanged
+        seen.append((*steps, samples.count))
+
+    config = ppo(rollout_fragment_length=60).callbacks(on_sample_end=on_sample_end)
+    if num_agents is not None:
+        config.environment(MultiAgentCartPole, env_config={"num_agents": num_agents})
+    with config.build_algo() as algorithm:
+        sample = algorithm.env_runner.sample()
+        assert sample.count == sum(len(episode) for episode in sample) == 60
+        agent_steps = sum(episode.agent_steps() for episode in sample)
+        assert seen == [(60, 60, agent_steps, 60)]
+        assert agent_steps == 60 if num_agents is None else agent_steps > 60
 
 
 def test_a_config_that_makes_no_runner_is_told() -> None:

@@ -17,6 +17,7 @@ from trainer import (
     PPO,
     Algorithm,
     AlgorithmConfig,
+    ConfigError,
     ConnectorPipelineV2,
     DQNConfig,
     EnvContractError,
@@ -25,6 +26,7 @@ from trainer import (
     SACConfig,
     TrainedPolicy,
 )
+from trainer.testing import MultiAgentCartPole
 from trainer.testing.envs import CountdownEnv
 
 
@@ -121,6 +123,62 @@ def test_a_policy_refuses_what_is_no_observation_and_no_policy(
         TrainedPolicy.from_checkpoint(tmp_path / "nothing")
     with pytest.raises(TypeError, match="`path=3` is of type int; expected a string"):
         TrainedPolicy.from_checkpoint(3)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def run_of_two_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of "main" and "old", which differ in weights and in what they have seen."""
+    path = tmp_path_factory.mktemp("several") / "saved"
+    config = PPOConfig().environment(MultiAgentCartPole, env_config={"num_agents": 2})
+    config.env_runners(num_env_runners=0, observation_filter="MeanStdFilter").debugging(seed=3)
+    config.multi_agent(policies={"main", "old"}, policy_mapping_fn={0: "main", 1: "old"})
+    config.training(train_batch_size=60, minibatch_size=30, num_epochs=1)
+    config.training(model={"fcnet_hiddens": [4]})
+    with config.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(path)
+    return path
+
+
+def test_a_policy_of_several_is_taken_by_the_id_of_its_module(run_of_two_modules: Path) -> None:
+    observations = [np.array([0.1 * n, -1.0, 0.01 * n, 0.5], np.float32) for n in range(-9, 10)]
+    inputs = []
+    with Algorithm.from_checkpoint(run_of_two_modules, env=MultiAgentCartPole) as algo:
+        for id_ in ("main", "old"):
+            policy = TrainedPolicy.from_checkpoint(run_of_two_modules, module_id=id_)
+            expected = [
+                algo.compute_single_action(one, policy_id=id_, explore=False)
+                for one in observations
+            ]
+            assert policy.predict_all(observations) == expected
+            encoded = {"obs": np.stack(observations)}
+            inputs.append(policy.module.forward_inference(encoded)["action_dist_inputs"])
+    main, old = inputs
+    assert not np.array_equal(main, old)
+
+
+def test_a_policy_of_several_without_an_id_is_refused_with_the_ids(
+    run_of_two_modules: Path, run_directory: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"module_id.* none was named; there is 'main', 'old'"):
+        TrainedPolicy.from_checkpoint(run_of_two_modules)
+    with pytest.raises(ConfigError, match=r"'mian': there is no such module \(.*main"):
+        TrainedPolicy.from_checkpoint(run_of_two_modules, module_id="mian")
+    with pytest.raises(ConfigError, match="there is 'default_policy'"):
+        TrainedPolicy.from_checkpoint(run_directory, module_id="main")
+    assert TrainedPolicy.from_checkpoint(run_directory, module_id="default_policy").module
+
+
+@pytest.mark.parametrize("policies", [{"solo"}, ["solo"], {"solo": None}])
+def test_an_only_module_may_be_named_by_its_own_id(policies: Any, tmp_path: Path) -> None:
+    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    config.multi_agent(policies=policies, policy_mapping_fn={"default_agent": "solo"})
+    with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algo:
+        algo.save_to_path(tmp_path / "saved")
+    for given in (None, "solo"):
+        assert TrainedPolicy.from_checkpoint(tmp_path / "saved", module_id=given).module
+    with pytest.raises(ConfigError, match="there is 'solo'"):
+        TrainedPolicy.from_checkpoint(tmp_path / "saved", module_id="default_policy")
 
 
 @pytest.mark.parametrize("setting", ["env_to_module_connector", "module_to_env_connector"])

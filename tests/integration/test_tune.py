@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
+from checkpoints import encode
 from trainer import PPOConfig, actors, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
+from trainer.tune.checkpoint import DATA_FILE
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
-from trainer.tune.stoppers import StopCriteria
-from trainer.tune.stored_spec import is_same_stop, steady, stop_of_plain
 
 
 def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:
@@ -161,6 +161,16 @@ def test_a_class_is_called_in_order(tmp_path: Path) -> None:
 def test_reuse_without_reset_config_is_refused_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(TuneError, match="reset_config"):
         run(Noted, tmp_path, tuning={"reuse_actors": True})
+
+
+def test_reuse_has_no_effect_on_functions_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tuning = {"reuse_actors": True, "num_samples": 2, "in_process": False}
+    with caplog.at_level("WARNING"):
+        grid = run(by_report, tmp_path, tuning=tuning)
+    assert losses(grid) == [[1.0, 2.0]] * 2
+    assert [each.getMessage().startswith("reuse_actors=True") for each in caplog.records] == [True]
 
 
 def small_ppo(**settings: Any) -> PPOConfig:
@@ -655,20 +665,6 @@ def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path: Path) 
     assert grids[1].inexact_reasons == ()
 
 
-def test_a_journal_of_before_knows_stoppers_by_their_reasons(tmp_path: Path) -> None:
-    stopper = tune.stopper.TrialPlateauStopper("one", num_results=2, grace_period=3)
-    described = steady(StopCriteria([stopper, {"loss": 2}]).describe())
-    assert described[0] == {
-        "type": "TrialPlateauStopper(metric='one', std=0.01, num_results=2, grace_period=3, "
-        "metric_threshold=None, mode=None)"
-    }
-    for known in (described, ["plateau of one", [["loss", ">=", 2]]]):
-        assert is_same_stop(known, StopCriteria([stopper, {"loss": 2}]))
-        assert not is_same_stop(known, StopCriteria([stopper, {"loss": 3}]))
-    with pytest.raises(TuneError, match=r"stops by TrialPlateauStopper\(metric='one'.* is code"):
-        stop_of_plain(described)
-
-
 def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -> None:
     tries = tmp_path / "tries"
 
@@ -784,6 +780,17 @@ def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "boom").exists()
 
 
+@pytest.mark.parametrize("text", ["[" * 50_000, "3", "no JSON", '{"a": ' + "9" * 5_000])
+def test_checkpoints_that_hold_something_else_are_damaged(text: str, tmp_path: Path) -> None:
+    checkpoint = tune.Checkpoint.from_data({"step": 1})
+    (Path(checkpoint.path) / ".metadata.json").write_text(text)
+    (Path(checkpoint.path) / DATA_FILE).write_bytes(encode([1]))
+    with pytest.raises(TuneError, match="is damaged"):
+        checkpoint.get_metadata()
+    with pytest.raises(TuneError, match="it holds no dict"):
+        checkpoint.data()
+
+
 def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
     analysis = tune.run(
         scored,
@@ -867,3 +874,70 @@ def test_no_process_outlives_its_trial(tmp_path: Path) -> None:
     assert not grid.errors
     pids = grid[0].rows()[0]["pids"]
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
+
+
+def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_path: Path) -> None:
+    keys = (
+        "env_runners/episode_return_mean",
+        "episode_reward_mean",
+        "custom_metrics",
+        "hist_stats",
+        "timesteps_total",
+    )
+    read: dict[str, dict[str, Any]] = {}
+
+    class Reads(tune.Callback):
+        def on_trial_result(self, result: Any, trial: Any, **info: Any) -> None:
+            read["callback"] = {key: result[key] for key in keys}
+            read["trial"] = {key: trial.last_result[key] for key in keys}
+
+    def stops(trial_id: str, result: Any) -> bool:
+        read["stop"] = {key: result[key] for key in keys}
+        return True
+
+    place = tune.RunConfig(
+        name="x", storage_path=tmp_path, verbose=0, stop=stops, callbacks=[Reads()]
+    )
+    tuning = tune.TuneConfig(in_process=True, metric="episode_reward_mean", mode="max", seed=0)
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=128)
+    grid = tune.Tuner("PPO", param_space=config, tune_config=tuning, run_config=place).fit()
+    result = grid.get_best_result()
+    metrics = result.metrics
+    assert metrics is not None
+    read["metrics"] = {key: metrics[key] for key in keys}
+    read["row"] = {key: result.rows()[-1][key] for key in keys}
+    algo = config.copy(copy_frozen=False).debugging(seed=0).build_algo()
+    trained = algo.train()
+    algo.stop()
+    known = {key: type(trained[key]) for key in keys}
+    assert {where: {k: type(v) for k, v in got.items()} for where, got in read.items()} == (
+        dict.fromkeys(read, known)
+    )
+    assert read["stop"] == read["callback"] == read["trial"] == read["metrics"] == read["row"]
+    with pytest.raises(KeyError, match="Did you mean 'env_runners/episode_return_mean'"):
+        metrics["env_runners/episode_return_men"]
+    assert metrics["config"] == result.config
+
+
+def test_nothing_pending_stays_in_the_folders_of_trials(tmp_path: Path) -> None:
+    def saves(config: Any) -> None:
+        for step in range(1, 3):
+            tune.report({"loss": step}, checkpoint=tune.Checkpoint.from_data({"step": step}))
+
+    class Kill(tune.Callback):
+        """Leaves what a process leaves that is killed after a row too many."""
+
+        def on_trial_complete(self, trial: Any, **info: Any) -> None:
+            (Path(trial.path) / "checkpoints" / ".pending-000003").mkdir()
+
+    def left() -> list[Path]:
+        return list((tmp_path / "x").glob("trials/*/checkpoints/.*"))
+
+    place = {"name": "x", "callbacks": [Kill()], "tuning": {"num_samples": 2}}
+    grid = run(saves, tmp_path, **place)
+    assert [len(result.saved) for result in grid] == [2, 2]
+    assert left() == []
+    (Path(grid[0].path) / "checkpoints" / ".pending-000003").mkdir()  # the tuner was killed, too
+    again = tune.Tuner.restore(tmp_path / "x", saves).fit()
+    assert [len(result.saved) for result in again] == [2, 2]
+    assert left() == []

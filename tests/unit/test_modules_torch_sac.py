@@ -69,7 +69,8 @@ def test_losses_and_gradients_are_those_of_numpy(actions: Any) -> None:
         losses = [
             subject.losses(rows, rng=np.random.default_rng(2)) for subject in (expected, found)
         ]
-        assert losses[1].total == pytest.approx(losses[0].total, rel=1e-5)
+        # Terms of about 1 that nearly cancel: some units in the last place of float32 remain.
+        assert losses[1].total == pytest.approx(losses[0].total, rel=1e-5, abs=5e-7)
         assert losses[1].policy_loss == pytest.approx(losses[0].policy_loss, rel=1e-5)
         numpy_gradients = as_in_torch(expected.module.gradients.views)
         gradients = found.module.gradients.views

@@ -455,6 +455,13 @@ def test_copies_know_their_place_and_settings() -> None:
     assert drive(env, checks_of(env), lambda *_: 0).get_return() == 10.0
 
 
+def test_classes_of_copies_take_their_settings_as_config() -> None:
+    made = make_multi_agent("CartPole-v1")
+    assert made(config={"num_agents": 2}).max_num_agents == 2
+    assert made(config=EnvContext({"num_agents": 3}, worker_index=1)).max_num_agents == 3
+    assert made(config=None).max_num_agents == made().max_num_agents == 1
+
+
 def test_classes_of_copies_travel() -> None:
     made: Any = pickle.loads(cloudpickle.dumps(make_multi_agent("CartPole-v1")))
     assert made({"num_agents": 2}).max_num_agents == 2

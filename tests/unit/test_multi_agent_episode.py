@@ -133,13 +133,15 @@ def test_agents_that_are_too_short_are_left_out_unless_they_are_named() -> None:
         episode.get_actions("x", env_steps=False)  # type: ignore[arg-type]
 
 
-def test_fill_stands_in_outside_and_not_in_a_gap() -> None:
+def test_fill_stands_in_outside_and_in_a_gap() -> None:
     episode = played(G4)
     assert episode.get_rewards(4, fill=0.0) == {"A": 0.0, "B": 0.0}
-    assert episode.get_rewards(1, fill=0.0) == {"A": 1.0}
+    assert episode.get_rewards(1, fill=0.0) == {"A": 1.0, "B": 0.0}
+    assert episode.get_rewards(1) == {"A": 1.0}
+    assert episode.get_observations([0, 1, 3], fill=-1) == {"A": [0, 1, 3], "B": [20, -1, 21]}
     assert episode.get_rewards(slice(2, 6), fill=0.0) == {
         "A": [1.0, 1.0, 0.0, 0.0],
-        "B": [2.0, 0.0, 0.0],
+        "B": [0.0, 2.0, 0.0, 0.0],
     }
     assert episode.get_rewards(slice(3, 5), fill=9.0, return_list=True) == [
         {"A": 1.0, "B": 2.0},
@@ -227,6 +229,48 @@ def test_slices_by_env_steps() -> None:
         episode[::2]
     with pytest.raises(NotImplementedError):
         episode[1]
+
+
+def test_after_a_cut_who_was_not_observed_is_not_shown() -> None:
+    for lookback in (0, 1, 2):
+        first = played(G4, 2)
+        assert first.get_observations(-1) == {"A": 2}
+        second = first.cut(lookback)
+        assert second.get_observations(-1) == second.get_observations(0) == {"A": 2}
+        assert second.env_t_to_agent_t == {"A": [0], "B": ["S"]}
+        assert second.get_agents_that_stepped() == {"A"}
+        # B's row is in this chunk; by env step it stands where B acted, if that is in sight.
+        assert second.get_observations(env_steps=False) == {"A": [2], "B": [20]}
+        acted = {"A": [5, 6], "B": [5]} if lookback == 2 else {"A": [6]} if lookback else {}
+        sight = slice(-lookback, None) if lookback else slice(0)
+        assert second.get_actions(sight) == acted
+
+
+def test_what_is_under_way_at_the_end_of_given_data_is_seen_in_the_look_back() -> None:
+    given: dict[str, Any] = {
+        "observations": [{"A": 0, "B": 20}, {"A": 1}],
+        "actions": [{"A": 5, "B": 6}],
+        "rewards": [{"A": 1.0, "B": 2.0}],
+        "extra_model_outputs": [{"A": {"logp": 0.5}, "B": {"logp": 0.25}}],
+    }
+    episode = MultiAgentEpisode("e", **given)
+    assert episode.get_observations(-1) == {"A": 1}
+    assert episode.get_observations(-2) == {"A": 0, "B": 20}
+    assert episode.get_actions(-1) == {"A": 5, "B": 6}
+    assert episode.get_rewards(-1) == {"A": 1.0, "B": 2.0}
+    assert episode.get_extra_model_outputs("logp", -1) == {"A": 0.5, "B": 0.25}
+
+
+def test_a_slice_has_the_rows_under_way_that_its_look_back_shows() -> None:
+    episode = played(G4)
+    part = episode.slice(slice(1, 2), len_lookback_buffer=1)
+    assert part.get_observations([-2, -1]) == {"A": [1, 2]}
+    assert part.get_actions(-1, neg_index_as_lookback=True) == {"A": 5, "B": 5}
+    assert part.hanging["B"] == (0, 5, 1.75, {"logp": 0.0})
+    assert part.get_agents_to_act() == {"A"}
+    assert episode.slice(slice(1, 2), len_lookback_buffer=0).agent_ids == {"A"}
+    # Who has ended is not shown in the look-back of what follows.
+    assert played(G2).slice(slice(2, 3), len_lookback_buffer=2).agent_ids == {"A"}
 
 
 def test_a_slice_of_a_chunk_that_begins_in_a_gap_has_the_carried_row() -> None:

@@ -11,7 +11,13 @@ from typing import Any, Final
 import pytest
 
 from checkpoints import decode, encode
-from tests.multi_agent_scripts import chunks_of, played, random_script, rows_of_all
+from tests.multi_agent_scripts import (
+    FIRST_ACTION,
+    chunks_of,
+    played,
+    random_script,
+    rows_of_all,
+)
 from trainer import MultiAgentEpisode
 from trainer.testing import AgentScript
 
@@ -68,8 +74,6 @@ def check_open_rows(chunks: list[MultiAgentEpisode]) -> None:
         assert first.num_agent_steps_carried_over == len(first.hanging)
         for agent, (_, action, _, _) in first.hanging.items():
             assert second.get_actions(0, agent, env_steps=False) == {agent: action}
-            if len(second):
-                assert second.get_actions(0, agent) == {agent: action}
 
 
 def check_cut_and_join_is_the_identity(number: int) -> None:
@@ -106,7 +110,62 @@ def check_getters_agree(number: int) -> None:
             assert getter() == gathered
 
 
-CHECKS = [check_nothing_is_lost, check_cut_and_join_is_the_identity, check_getters_agree]
+Table = list[dict[Any, Any]]
+
+
+def written_down(script: AgentScript) -> tuple[Table, Table, dict[Any, int]]:
+    """Observations and actions by env step, and the env step of each end, without an episode."""
+    seen: Table = []
+    acted: Table = []
+    ended: dict[Any, int] = {}
+    newest: dict[Any, Any] = {}
+    numbers: Counter[Any] = Counter()
+    now: dict[Any, Any]
+    for t, answer in enumerate(script.steps):
+        ends_all = any(by.get("__all__") for by in (answer.terminateds, answer.truncateds))
+        now = dict(answer.observations)
+        for agent in {*newest, *now} - ended.keys():
+            if ends_all or answer.terminateds.get(agent) or answer.truncateds.get(agent):
+                ended[agent] = t
+                now.setdefault(agent, newest.get(agent))  # the last one stands in
+        newest.update(now)
+        seen.append(now)
+        acted.append({agent: FIRST_ACTION + numbers[agent] for agent in now.keys() - ended.keys()})
+        numbers.update(now.keys())
+    return seen, acted, ended
+
+
+def without(gone: set[Any], row: dict[Any, Any]) -> dict[Any, Any]:
+    return {agent: item for agent, item in row.items() if agent not in gone}
+
+
+def check_each_item_stands_at_its_own_env_step(number: int) -> None:
+    """By env step, every chunk shows exactly the env steps that it has, look-back included."""
+    rng = random.Random(SEED + number)
+    script = random_script(rng)
+    seen, acted, ended = written_down(script)
+    lookback = rng.randint(0, 4)
+    first = 0
+    for chunk in chunks_of(script, random_cuts(rng, script), lookback=lookback):
+        start, stop = chunk.env_t_started, chunk.env_t
+        first = max(first, start - lookback)
+        gone = {agent for agent, t in ended.items() if t <= start}
+        observed = [without(gone, row) for row in seen[first : stop + 1]]
+        whole: Any = {"indices": slice(first - start, None), "neg_index_as_lookback": True}
+        assert chunk.get_observations(**whole, return_list=True) == observed
+        assert chunk.get_actions(**whole, return_list=True) == [
+            without(gone, row) for row in acted[first:stop]
+        ]
+        assert chunk.get_observations(-1) == observed[-1]
+        assert chunk.get_observations(-1).keys() == chunk.get_agents_that_stepped()
+
+
+CHECKS = [
+    check_nothing_is_lost,
+    check_cut_and_join_is_the_identity,
+    check_getters_agree,
+    check_each_item_stands_at_its_own_env_step,
+]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

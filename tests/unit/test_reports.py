@@ -167,6 +167,27 @@ def test_a_picture_is_the_same_twice(tmp_path: Path) -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one (2 runs)"]
 
 
+@pytest.mark.parametrize("num_runs", [20, 60])
+def test_the_names_of_many_curves_stand_beside_them(tmp_path: Path, num_runs: int) -> None:
+    pytest.importorskip("matplotlib")
+    paths = [written(tmp_path, f"run-{i}", [float(i), 2.0 * i]) for i in range(num_runs)]
+    labels = [
+        f"{i:05d} lr=0.00012345678 gamma=0.99, train_batch_size=4000" for i in range(num_runs)
+    ]
+    figure = plot_runs(paths, labels=labels, file=tmp_path / "many.png")
+    figure.draw_without_rendering()
+    (axes,), (legend,) = figure.axes, figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[0] == "00000 lr=0.00012345678 gamma=0.99, trai…"
+    assert names[-1] == ("00019" + names[0][5:] if num_runs == 20 else "and 36 more")
+    drawn, named = axes.get_window_extent(), legend.get_window_extent()
+    assert not drawn.overlaps(named)
+    assert axes.get_legend() is None
+    assert 0 <= named.y0 < named.y1 <= figure.bbox.y1
+    assert named.x1 <= figure.bbox.x1
+    assert drawn.width > 0.4 * figure.bbox.width
+
+
 def lightness(colour: str) -> float:
     """L* of CIE 1976, 0 to 100, from the relative luminance of sRGB (IEC 61966-2-1)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]

@@ -15,6 +15,7 @@ from trainer.tune.events import (
     Action,
     CheckpointRef,
     CountRow,
+    EndExperiment,
     EndTrial,
     Event,
     PauseTrial,
@@ -227,7 +228,7 @@ class Simulation:
             self.outcome.rows[action.trial, action.row_number] = action.row["score"]
             if action.save:
                 self.commit(CheckpointRef(action.trial, action.row_number))
-        else:
+        elif isinstance(action, EndExperiment):
             self.outcome.reason = action.reason
 
     def commit(self, ref: CheckpointRef) -> None:

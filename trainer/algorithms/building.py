@@ -46,6 +46,11 @@ def register_algorithm(cls: type[Algorithm]) -> None:
     _ALGORITHMS[cls.__name__] = cls
 
 
+def algorithms_of_users() -> list[type[Algorithm]]:
+    """Those that are not ours."""
+    return [cls for cls in _ALGORITHMS.values() if not cls.__module__.startswith("trainer.")]
+
+
 def is_registered(name: str) -> bool:
     """Whether there is an algorithm of exactly that name."""
     return name in _ALGORITHMS

@@ -7,7 +7,7 @@ the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +24,8 @@ from checkpoints.arguments import checked_arguments
 from checkpoints.components import naming_component
 from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
-from trainer.algorithms.checkpointing import CONFIG
-from trainer.algorithms.inference import ActionRequest, Inference
+from trainer.algorithms.checkpointing import CONFIG, only_module_of
+from trainer.algorithms.inference import ActionRequest, Inference, known_module
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import normalization_settings
 from trainer.connectors import NormalizationStatistics, ObservationEncoder
@@ -33,10 +33,12 @@ from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.name_resolution import stranger
+from trainer.types import ModuleId
 
 _Self = TypeVar("_Self", bound="TrainedPolicy")
-_MODULE = "learner/rl_module"
+_LEARNER, _MODULE = "learner", "rl_module"
 _STATISTICS = "connectors"
+_ARGUMENT = "TrainedPolicy.from_checkpoint(module_id=…)"
 _CONFIG = "config"
 _SETTINGS = (
     "normalize_actions",
@@ -95,18 +97,25 @@ class TrainedPolicy:
     @classmethod
     @checked_arguments
     def from_checkpoint(
-        cls: type[_Self], path: PathLike, *, module_class: type[RLModule] | None = None
+        cls: type[_Self],
+        path: PathLike,
+        *,
+        module_id: ModuleId | None = None,
+        module_class: type[RLModule] | None = None,
     ) -> _Self:
         """The policy of a checkpoint. Nothing that the checkpoint names is imported or called.
 
         Args:
             path: a checkpoint of an algorithm, or the directory of a run, which stands for its
                 newest whole checkpoint.
+            module_id: whose policy, if the run has several modules; None is the only one.
             module_class: the class of the network, if it is yours and was not imported yet.
 
         Raises:
             CheckpointError: the checkpoint is missing or damaged, of another kind, of an algorithm
                 with connector pieces, or of a class of networks that this program does not have.
+            ConfigError: there is no such module, or several and none was named; or what it says
+                about acting is no setting.
         """
         path = checkpoint_of_run(path)
         manifest = read_manifest(path)
@@ -117,20 +126,26 @@ class TrainedPolicy:
                 "algo.save_to_path() wrote, or the directory of a run."
             )
         algorithm = algorithm_class(name)
-        names = [_CONFIG, *({_STATISTICS} & manifest.components.keys())]
+        place = _place_of_module(manifest.components, module_id)
+        statistics_name = f"{_STATISTICS}{place}"
+        names = [_CONFIG, *({statistics_name} & manifest.components.keys())]
         states = read_checkpoint(path, names, migrations=algorithm.state_migrations).components
         config = _acting_config(algorithm.config_class(), states[_CONFIG])
-        module = (module_class or RLModule).from_checkpoint(Path(path) / _MODULE)
+        if not place and (only := only_module_of(states[_CONFIG])) is not None:
+            known_module(module_id, [only], _ARGUMENT)
+        module = (module_class or RLModule).from_checkpoint(
+            Path(path) / f"{_LEARNER}{place}/{_MODULE}"
+        )
         statistics = None
-        if _STATISTICS in states:
+        if statistics_name in states:
             encoder = ObservationEncoder(
                 module.observation_space, action_mask_key=module.action_mask_key
             )
             spec = RLModuleSpec.from_module(module)
             settings = normalization_settings(config, module=spec, num_slots=1)
             statistics = NormalizationStatistics(settings, encoder)
-            statistics.check_state(states[_STATISTICS])
-            statistics.set_state(states[_STATISTICS])
+            statistics.check_state(states[statistics_name])
+            statistics.set_state(states[statistics_name])
         iteration = metadata.get("training_iteration")
         return cls(
             module,
@@ -200,6 +215,13 @@ class TrainedPolicy:
         return [self.predict(observation) for observation in observations]
 
 
+def _place_of_module(components: Collection[str], module_id: ModuleId | None) -> str:
+    """What names a module in the paths of its components: "/main"; nothing for an only one."""
+    parts = [name.split("/") for name in components]
+    ids = sorted(part[1] for part in parts if part[0] == _LEARNER and part[2:] == [_MODULE])
+    return f"/{known_module(module_id, ids, _ARGUMENT)}" if ids else ""
+
+
 def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> AlgorithmConfig:
     """The config with what the saved one says about acting."""
     with naming_component(_CONFIG):
@@ -214,4 +236,6 @@ def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> Algorit
         )
     saved = state["settings"]
     acting = {name: saved[name] for name in _SETTINGS if name in saved}
-    return config.update_from_dict(acting, source=stranger(""))
+    config.update_from_dict(acting, source=stranger(""))
+    config.validate()
+    return config

@@ -34,10 +34,12 @@ from checkpoints import (
     read_manifest,
     verify,
 )
+from checkpoints.links import check_inside
 from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.inference import known_module
 from trainer.algorithms.policy_export import export_onnx, export_policy
 from trainer.cli.named_code import import_from_here
 from trainer.cli.output import missing_extras_told, on_one_line, tell, tell_json
@@ -61,6 +63,7 @@ def checkpoint_at(path: str) -> Path:
     given = _existing(path)
     for directory in (given / "checkpoints", given):
         if directory.is_dir() and not (directory / "manifest.json").exists():
+            check_inside(directory, given)
             found = latest_checkpoint(directory)
             if found is not None:
                 return found
@@ -115,6 +118,7 @@ def all_checkpoints_at(path: str) -> list[Path]:
     for directory in (given, given / "checkpoints"):
         if not directory.is_dir() or (directory / "manifest.json").exists():
             continue
+        check_inside(directory, given)
         found = sorted(
             entry
             for entry in directory.iterdir()
@@ -122,6 +126,8 @@ def all_checkpoints_at(path: str) -> list[Path]:
             and not is_damaged_name(entry.name)
             and os.path.lexists(entry / "manifest.json")
         )
+        for entry in found:
+            check_inside(entry, given)
         if found:
             return found
     return [checkpoint_at(path)]
@@ -563,9 +569,8 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
         ) as algo,
     ):
         export = export_onnx if arguments.file.lower().endswith(".onnx") else export_policy
-        return export(
-            algo, arguments.file, module_id=arguments.module, overwrite=arguments.overwrite
-        )
+        module_id = known_module(arguments.module, algo.learners, "--module")
+        return export(algo, arguments.file, module_id=module_id, overwrite=arguments.overwrite)
 
 
 def _verified(path: Path) -> dict[str, Any]:

@@ -20,15 +20,18 @@ from trainer.cli.named_code import executed, import_from_here, imported
 from trainer.cli.output import complain, tell, tell_json
 from trainer.errors import TuneError
 from trainer.tune.configs import RunConfig, TuneConfig
+from trainer.tune.experiment import printable_config
 from trainer.tune.legacy import read_grid
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import shown_value, table_text
+from trainer.tune.restored import read_header
 from trainer.tune.results import Result, ResultGrid
 from trainer.tune.rows import MISSING, value_at
 from trainer.tune.scheduling import TrialScheduler
 from trainer.tune.search_space import GridSearch
 from trainer.tune.stored_spec import domain_of_text
-from trainer.tune.tuner import Tuner, extended, opens_with_code_only, read_header, silence
+from trainer.tune.trial_files import read_trial_facts
+from trainer.tune.tuner import Tuner, extended, opens_with_code_only, silence
 
 _FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
 _BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")
@@ -203,7 +206,7 @@ def best(arguments: argparse.Namespace) -> int:
         "path": result.path,
     }
     if arguments.config_only:
-        tell_json(jsonable(result.config))
+        tell_json(_config_file(result, str(header["trainable"])))
     elif arguments.json:
         tell_json(jsonable(facts))
     else:
@@ -215,6 +218,16 @@ def best(arguments: argparse.Namespace) -> int:
 
 
 # ---- parts
+
+
+def _config_file(result: Result, trainable: str) -> dict[str, Any]:
+    """The config of a trial; of an algorithm's as `train --config` takes it, with its seed."""
+    config: dict[str, Any] = printable_config(result.config)
+    if not is_registered(trainable):
+        return config
+    config.setdefault("seed", read_trial_facts(Path(result.path)).get("seed"))
+    env = config.pop("env", None)
+    return {"algo": trainable, "env": env, "config": config}
 
 
 def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> int:
@@ -388,7 +401,7 @@ def _grid_at(path: str) -> tuple[ResultGrid, dict[str, Any]]:
 
 
 def _row_of(result: Result) -> dict[str, Any]:
-    last = result.metrics or {}
+    last: dict[str, Any] = result.metrics or {}
     last.pop("config", None)
     return {
         "number": result.number,

@@ -47,6 +47,7 @@ from trainer.envs.tasks import TaskInForce
 from trainer.errors import ConfigError, EnvError, TrainerError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
+from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import Signals
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
@@ -289,6 +290,7 @@ class EnvRunner(Checkpointable, abc.ABC):
         mapping: with several agents: says which module acts for which.
         has_played: whether it played since its positions were last taken.
         first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
+        first_env_states: likewise; None where there is none before the first reset.
     """
 
     spec: EnvRunnerSpec
@@ -350,6 +352,7 @@ class EnvRunner(Checkpointable, abc.ABC):
         with AtWork(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
+            self.first_env_states = tuple(slot.env_state_as_made for slot in self._player.slots)
             self._take_over(sync or Sync())
         note_made(self)
 
@@ -412,10 +415,12 @@ class EnvRunner(Checkpointable, abc.ABC):
         New positions mean that whatever was played and logged after the last answer never happened.
         """
         if sync.positions is not None:
+            self._player.replace_envs_that_cannot_go_back(sync.positions)
             self._player.forget_unreported()
             self._player.repair.take_report()
             self._player.take_times()
             self.metrics.drain()
+            self.has_played = False
         with AtWork(self):
             self._take_over(sync)
             for id_ in sync.new_modules:  # with a request: what they log belongs to its answer
@@ -616,6 +621,8 @@ class EnvRunner(Checkpointable, abc.ABC):
             raise
         if spec.checks_env:
             self._check_finite(episodes)
+        for with_old_names in OLD_NAMES.samples:
+            episodes = with_old_names(episodes)
         if self._hears_samples:
             player.activity.doing(SAMPLE_EVENT)
             with player.timing_callbacks():

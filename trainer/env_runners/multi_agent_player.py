@@ -473,7 +473,10 @@ class MultiAgentSlot(EnvSlot):
 
     def _played_in(self, chunk: Any) -> Joint:
         del chunk
-        return tuple(_column(agent, self._actions_apart) for agent in self._agents.ids)
+        acted = {agent for actions in self._actions_apart for agent in actions}
+        columns = {agent: _column(agent, self._actions_apart) for agent in acted}
+        nothing = (np.zeros(len(self._actions_apart), bool),)
+        return tuple(columns.get(agent, nothing) for agent in self._agents.ids)
 
     def follow(self, chunk: Any) -> None:
         """Takes over that rewards of the chunk before the running one were rewritten."""
@@ -499,8 +502,6 @@ class MultiAgentSlot(EnvSlot):
 def _column(agent: AgentId, steps: Sequence[Mapping[AgentId, Any]]) -> tuple[Any, ...]:
     """In which env steps an agent acted, bool [T], and its actions there, [T, …]."""
     acted = np.array([agent in actions for actions in steps], bool)
-    if not acted.any():
-        return (acted,)
     rows = nested.stack([actions[agent] for actions in steps if agent in actions], name=ACTIONS)
 
     def spread(leaf: Any) -> Any:
@@ -690,7 +691,7 @@ class MultiAgentPlayer(EpisodePlayer):
         The hot loop of several agents.
         """
         episode, checks = slot.episode, slot.checks
-        rows_before = episode.agent_steps() if slot.counts_agent_steps else None
+        rows_before = episode.num_rows_added
         answer = slot.env.step(self.actions.to_env(actions))
         observations, rewards, terminateds, truncateds, infos = checks.step(answer, episode)
         episode.add_env_step(
@@ -705,7 +706,7 @@ class MultiAgentPlayer(EpisodePlayer):
         if not observations:
             checks.check_progress(episode)
         slot.note(observations, actions, keeps_apart=self._keeps_apart)
-        slot.steps_left -= 1 if rows_before is None else episode.agent_steps() - rows_before
+        slot.steps_left -= episode.num_rows_added - rows_before if slot.counts_agent_steps else 1
         return bool(slot.steps_left <= 0 or episode.is_done)
 
     def _finish_columns(self, episodes: Sequence[Any]) -> None:

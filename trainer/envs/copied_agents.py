@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -16,8 +15,6 @@ from trainer.errors import EnvContractError, EnvCreationError
 from trainer.name_resolution import PROGRAM
 from trainer.seeding import EnvSeeds, Role
 from trainer.types import AgentId
-
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class CopiedAgents(MultiAgentEnv):
@@ -37,8 +34,9 @@ class CopiedAgents(MultiAgentEnv):
 
     sub_env: ClassVar[Any]
 
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
-        settings = dict(env_config)
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        """Makes the copies; `config` is the `env_config`, under the name that it has in RLlib."""
+        settings = dict(config or {})
         num_agents = settings.pop("num_agents", 1)
         if type(num_agents) is not int or num_agents < 1:
             raise EnvCreationError(
@@ -47,8 +45,8 @@ class CopiedAgents(MultiAgentEnv):
             )
         factory = make_env_factory(vars(_found(type(self)))["sub_env"], settings, source=PROGRAM)
         place: dict[str, Any] = {"worker_index": 0, "vector_index": 0}
-        if isinstance(env_config, EnvContext):
-            place = env_config.copy_with_overrides()._place()
+        if isinstance(config, EnvContext):
+            place = config.copy_with_overrides()._place()
         self.envs = [factory.make(**place)[0] for _ in range(num_agents)]
         self.possible_agents = list(range(num_agents))
         self.agents = list(self.possible_agents)

@@ -134,8 +134,8 @@ def _remade(env_config: dict[str, Any], place: dict[str, Any]) -> EnvContext:
 EnvCreator = Callable[[EnvContext], Any]
 """Makes one env from its context."""
 
-# Names are global because that is what registering means. Workers do not use the table: the
-# creator itself is sent.
+# Names are global because that is what registering means; processes get them from the program
+# (`packed_registrations`).
 _CREATORS: Final[dict[str, EnvCreator]] = {}
 
 
@@ -323,19 +323,20 @@ def _travelling(spec: EnvSpec) -> EnvSpec:
 
 
 def packed_registrations() -> bytes:
-    """What is registered with gymnasium in this process, for `take_over_registrations`.
+    """What is registered here, with gymnasium and `register_env`, for `take_over_registrations`.
 
     Each registration that is code is packed by itself, so that one that cannot be packed here, or
     unpacked there, leaves the others alone.
     """
+    creators = {name: _packed_alone(name, creator) for name, creator in list(_CREATORS.items())}
     specs: list[tuple[str, EnvSpec | bytes]] = []
     for spec in list(gymnasium.registry.values()):
         with contextlib.suppress(EnvCreationError, KeyError):  # it names nothing here either
             travelling = _travelling(spec)
-            packed = travelling if _is_plain(travelling) else _packed_alone(travelling)
+            packed = travelling if _is_plain(travelling) else _packed_alone(spec.id, travelling)
             if packed is not None:
                 specs.append((spec.id, packed))
-    return cloudpickle.dumps(specs)  # type: ignore[no-any-return]
+    return cloudpickle.dumps((specs, creators))  # type: ignore[no-any-return]
 
 
 def _is_plain(spec: EnvSpec) -> bool:
@@ -347,14 +348,14 @@ def _is_plain(spec: EnvSpec) -> bool:
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 
 
-def _packed_alone(spec: EnvSpec) -> bytes | None:
+def _packed_alone(name: str, registered: EnvSpec | EnvCreator) -> bytes | None:
     try:
-        return cloudpickle.dumps(spec)  # type: ignore[no-any-return]
+        return cloudpickle.dumps(registered)  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001 - pickling runs users' code
         _LOGGER.info(
-            "The env %r, registered with gymnasium, cannot be made by its id in env runner "
-            "processes: its registration cannot travel (%s: %s).",
-            spec.id,
+            "The registered env %r cannot be made by its name in other processes: its registration "
+            "cannot travel (%s: %s).",
+            name,
             type(error).__name__,
             error,
         )
@@ -362,20 +363,25 @@ def _packed_alone(spec: EnvSpec) -> bytes | None:
 
 
 def take_over_registrations(packed: bytes) -> None:
-    """Registers with gymnasium what another process had registered, under the same ids.
+    """Registers what another process had registered, under the same names.
 
-    So `gymnasium.make` finds in a runner what it finds in the program, wherever that registers it.
+    So a runner and a trial know the names that the program knows, wherever that registers them.
     An env whose code cannot be loaded here is an error when it is made.
     """
-    for env_id, spec in cloudpickle.loads(packed):
-        gymnasium.registry[env_id] = _unpacked(env_id, spec) if isinstance(spec, bytes) else spec
+    specs, creators = cloudpickle.loads(packed)
+    for env_id, spec in specs:
+        unpacked = _unpacked(env_id, spec) if isinstance(spec, bytes) else spec
+        if isinstance(unpacked, _Unloadable):
+            unpacked = EnvSpec(env_id, entry_point=unpacked)
+        gymnasium.registry[env_id] = unpacked
+    _CREATORS.update({name: _unpacked(name, each) for name, each in creators.items() if each})
 
 
-def _unpacked(env_id: str, packed: bytes) -> EnvSpec:
+def _unpacked(name: str, packed: bytes) -> Any:
     try:
-        return cloudpickle.loads(packed)  # type: ignore[no-any-return]
+        return cloudpickle.loads(packed)
     except Exception as error:  # noqa: BLE001 - unpickling runs users' code; raised when it is made
-        return EnvSpec(env_id, entry_point=_Unloadable(env_id, f"{type(error).__name__}: {error}"))
+        return _Unloadable(name, f"{type(error).__name__}: {error}")
 
 
 class _Unloadable:
@@ -385,11 +391,11 @@ class _Unloadable:
         self._env_id = env_id
         self._why = why
 
-    def __call__(self, **_: Any) -> NoReturn:
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise EnvCreationError(
-            f"The env {self._env_id!r} is registered with gymnasium in the program, but its code "
-            f"cannot be loaded in an env runner's process: {self._why}. Put its module where every "
-            "process can import it, or give the env's class: config.environment(MyEnv)."
+            f"The env {self._env_id!r} is registered in the program, but its code cannot be loaded "
+            f"in this process: {self._why}. Put its module where every process can import it, or "
+            "give the env's class: config.environment(MyEnv)."
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
-from trainer.agent_ids import canonical_order, listed
+from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.episodes import nested
 from trainer.episodes.agent_ledger import AgentLedger, AgentLine
 from trainer.episodes.lookback_buffer import (
@@ -41,16 +41,16 @@ class Track:
 
     Attributes:
         items: of the agent, the open row included.
-        shown_at: the env step of each item, ascending.
+        env_ts: the env step of each item, ascending.
     """
 
     items: LookbackBuffer
-    shown_at: Sequence[int]
+    env_ts: Sequence[int]
 
     @functools.cached_property
     def place_at(self) -> dict[int, int]:
         """The position of the item of each env step."""
-        return {env_t: place for place, env_t in enumerate(self.shown_at)}
+        return {env_t: place for place, env_t in enumerate(self.env_ts)}
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ class AgentColumns:
 
     def known_id(self, agent: Any) -> AgentId:
         """The id of an agent; an EpisodeError unless the episode knows it."""
-        known = {each: each for each in self._ledger.known()}
         try:
-            own = known.get(agent)
+            own = self._ledger.known_id(agent)
         except TypeError:  # what cannot be a key
             own = None
         if own is None or isinstance(agent, bool):
+            known = self._ledger.known()
             raise EpisodeError(
                 f"There is no agent {agent!r:.80} in episode {self._ledger.id_!r}; it has "
                 f"{listed(known)}.{did_you_mean(agent, known, similarity=0.5)}"
@@ -176,7 +176,7 @@ class AgentColumns:
         agents = set(self._ledger.lines)
         if column == "infos" and by_env_step:
             for told in self._ledger.infos.values():
-                agents.update(agent for agent in told if agent in self._ledger.known())
+                agents.update(agent for agent in told if agent != COMMON_INFOS)
         return canonical_order(agents)
 
     # One column of one agent.
@@ -193,13 +193,12 @@ class AgentColumns:
             return self._all_infos(agent, line)
         if line is None:
             return Track(LookbackBuffer(space=self._space(agent, column)), ())
-        shown_at = line.shown_at(self._ledger.env_t_started)
         if column == "observations":
-            return Track(line.episode.observations, shown_at)
+            return Track(line.episode.observations, line.clock)
         if column == "infos":
-            return Track(line.episode.infos, shown_at)
+            return Track(line.episode.infos, line.clock)
         items = _with_open_row(line, column, key)
-        return Track(items, shown_at[: items.total])
+        return Track(items, line.clock[: items.total])
 
     def _space(self, agent: AgentId, column: ColumnName) -> Any:
         spaces = {
@@ -212,8 +211,7 @@ class AgentColumns:
         """The infos of an agent, those without an observation included."""
         found: dict[int, Any] = {}
         if line is not None:
-            shown_at = line.shown_at(self._ledger.env_t_started)
-            found.update(zip(shown_at, line.episode.infos.data, strict=True))
+            found.update(zip(line.clock, line.episode.infos.data, strict=True))
         for env_t, told in self._ledger.infos.items():
             if agent in told:
                 found[env_t] = told[agent]
@@ -256,23 +254,20 @@ class AgentColumns:
             "let a getter give a stand-in with `fill=`."
         )
 
-    def _own_places(self, track: Track, places: list[int], total: int) -> list[int]:
+    def _own_places(self, track: Track, places: list[int], question: Question) -> list[int]:
         """The agent's own positions at env steps; `track.items.total` where `fill` stands in."""
         first = self._ledger.env_t_started - self._ledger.lookback
-        found = []
-        for place in places:
-            if not 0 <= place < total:
-                found.append(track.items.total)
-            elif first + place in track.place_at:
-                found.append(track.place_at[first + place])
-        return found
+        outside = None if question.fill is None else track.items.total
+        # Below 0 is no look-back, though a row that was carried over may have begun there.
+        found = [track.place_at.get(first + p, outside) if p >= 0 else outside for p in places]
+        return [place for place in found if place is not None]
 
     def _by_env_step(self, tracks: dict[AgentId, Track], question: Question, total: int) -> Any:
         places = self._places(question, total)
         one = is_one_index(question.indices)
         answer = {}
         for agent, track in tracks.items():
-            found = self._own_places(track, places, total)
+            found = self._own_places(track, places, question)
             if found:
                 picked = found[0] if one else found
                 answer[agent] = _picked(track.items, picked, question)
@@ -283,7 +278,7 @@ class AgentColumns:
         for place in self._places(question, total):
             row = {}
             for agent, track in tracks.items():
-                found = self._own_places(track, [place], total)
+                found = self._own_places(track, [place], question)
                 if found:
                     row[agent] = _picked(track.items, found[0], question)
             rows.append(row)

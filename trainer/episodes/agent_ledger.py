@@ -11,7 +11,7 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 
 from checkpoints.data_classes import dataclass
@@ -106,24 +106,13 @@ class AgentLine:
         self._name = ""  # of the only extra output, as soon as there is one
         self._record: Callable[..., None] | None = None
 
-    def shown_at(self, env_t_started: int) -> list[int]:
-        """The env step at which each observation is shown in this chunk.
-
-        An agent that waited while the chunk before was cut is shown at the chunk's first env step:
-        the one at which it was observed is not in the chunk.
-        """
-        carried = self.episode.lookback
-        if carried >= len(self.clock) or self.clock[carried] >= env_t_started:
-            return self.clock
-        return [*self.clock[:carried], env_t_started, *self.clock[carried + 1 :]]
-
     def takes(self, outputs: Mapping[str, Any] | None) -> bool:
         """Whether a row with these extra outputs fits to the rows before."""
         columns = self.episode.extra_model_outputs
         return (outputs or _NO_OUTPUTS).keys() == columns.keys() or not len(self.episode.rewards)
 
     def adder(self, outputs: Mapping[str, Any] | None) -> tuple[Callable[..., None] | None, Any]:
-        """What adds a row with these extra outputs to `episode`; None if they do not fit.
+        """What adds a row with these extra outputs to `episode`; None if a look at both is needed.
 
         It takes observation, action, reward and info, and as last what comes with it here.
         """
@@ -138,7 +127,8 @@ class AgentLine:
                 self._record = episode.step_recorder(self._name)
             return self._append, outputs
         self._record = None  # of lists that steps are no longer added to
-        return (self._add_with_checks if self.takes(outputs) else None), outputs
+        is_fit = not episode.is_numpy and self.takes(outputs)
+        return (self._add_with_checks if is_fit else None), outputs
 
     def _append(self, observation: Any, action: Any, reward: Any, info: Any, outputs: Any) -> None:
         self.episode.append_step(observation, action, reward, info, False, False, outputs)
@@ -160,6 +150,27 @@ class AgentLine:
         """Adds a completed row whose observation came at `env_t`."""
         self.episode.add_env_step(observation, action, reward, info, extra_model_outputs=outputs)
         self.clock.append(env_t)
+
+
+class _EpisodesByAgent(Mapping[AgentId, SingleAgentEpisode]):
+    """The episodes of a ledger's agents, canonical order."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: AgentLedger) -> None:
+        self._ledger = ledger
+
+    def __getitem__(self, agent: AgentId) -> SingleAgentEpisode:
+        return self._ledger.lines[agent].episode
+
+    def __iter__(self) -> Iterator[AgentId]:
+        return iter(self._ledger.agents())
+
+    def __len__(self) -> int:
+        return len(self._ledger.lines)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class _Step(NamedTuple):
@@ -216,6 +227,7 @@ class AgentLedger:
         num_rewards_after_end: in this chunk.
         num_truncations_without_observation: in this chunk.
         num_empty_steps: env steps without action and observation since the last one with either.
+        num_rows_added: completed rows that steps added to this ledger.
     """
 
     def __init__(
@@ -261,10 +273,10 @@ class AgentLedger:
         self.num_rewards_after_end = 0
         self.num_truncations_without_observation = 0
         self.num_empty_steps = 0
+        self.num_rows_added = 0
         self._owing: list[tuple[AgentId, AgentLine]] = []
         self._owing_ids: AgentIds | None = None
         self._agents = AgentIds()
-        self._has_arrays = False
 
     @property
     def is_done(self) -> bool:
@@ -279,9 +291,9 @@ class AgentLedger:
             self._agents = AgentIds(self.lines)
         return self._agents
 
-    def episodes(self) -> dict[AgentId, SingleAgentEpisode]:
-        """{agent: its episode}, canonical order."""
-        return {agent: self.lines[agent].episode for agent in self.agents()}
+    def episodes(self) -> Mapping[AgentId, SingleAgentEpisode]:
+        """{agent: its episode}, canonical order; a view, as one of many agents is asked for."""
+        return _EpisodesByAgent(self)
 
     def owing(self) -> AgentIds:
         """The agents that have to act in the next env step; the same object until they change."""
@@ -296,6 +308,16 @@ class AgentLedger:
     def known(self) -> set[AgentId]:
         """All agents that the episode knows of."""
         return {*(self.possible or ()), *self.lines, *self.ends, *self.appeared, *self.modules}
+
+    def known_id(self, agent: Any) -> AgentId | None:
+        """The id of an agent that the episode knows, in the ledger's form; None for others."""
+        own = self._ids.get(agent)
+        if own is not None:
+            return own
+        own = plain_id(agent)
+        places: tuple[Mapping[AgentId, Any], ...]
+        places = (self.lines, self.ends, self.appeared, self.modules)
+        return own if any(own in by_agent for by_agent in places) else None
 
     def own_id(self, agent: Any, where: str) -> AgentId:
         """The id in the form that the ledger uses; an EnvContractError if there is no such one."""
@@ -319,13 +341,16 @@ class AgentLedger:
         return f"`{what}` of episode {self.id_!r} at env step {env_t}"
 
     def find_owing(self) -> None:
-        """Finds out anew who owes an action, and whether columns are arrays already."""
-        self._has_arrays = any(line.episode.is_numpy for line in self.lines.values())
+        """Finds out anew who owes an action; a step tells it without looking at all agents."""
+        self._owe([agent for agent in self.running() if self.lines[agent].open is None])
+
+    def _owe(self, agents: Iterable[AgentId]) -> None:
+        """Notes who owes an action: of these, in canonical order, those that have not ended."""
         self._owing_ids = None
         self._owing = [
             (agent, self.lines[agent])
-            for agent in (() if self.is_done else self.running())
-            if self.lines[agent].open is None
+            for agent in (() if self.is_done else agents)
+            if agent not in self.ends
         ]
 
     # The reset.
@@ -422,8 +447,7 @@ class AgentLedger:
         )
         self._check_actors(step)
         self._check_answers(step)
-        if self._has_arrays:
-            self._check_forms(step)
+        self._check_forms(step)
         self._apply(step)
 
     def _add_usual_step(
@@ -445,11 +469,7 @@ class AgentLedger:
             False, with nothing changed, if it is another kind of step.
         """
         owing = self._owing
-        if (
-            self._has_arrays
-            or not owing
-            or not len(observations) == len(actions) == len(rewards) == len(owing)
-        ):
+        if not owing or not len(observations) == len(actions) == len(rewards) == len(owing):
             return False
         if infos and not infos.keys() <= observations.keys():
             return False
@@ -473,11 +493,12 @@ class AgentLedger:
             line.clock.append(t)
         self.recent = self.recent[1], dict(rewards)
         self.num_empty_steps = 0
+        self.num_rows_added += len(rows)
         if flags:
             for agent, line in owing:
                 self._end_agent(agent, line, *(bool(by_agent.get(agent)) for by_agent in flags))
             self._note_end(all_terminated=False, all_truncated=False)
-            self.find_owing()
+            self._owe([agent for agent, _ in owing])
         return True
 
     def _end_agent(
@@ -561,7 +582,9 @@ class AgentLedger:
                     f"{self.id_!r}; expected a number. Leave an agent without reward out, or give "
                     "0.0."
                 )
-        for agent, end in self.ends.items():
+        mentioned = step.observations.keys() | step.rewards.keys()
+        for agent in canonical_order(mentioned & self.ends.keys()):
+            end = self.ends[agent]
             if not end.appeared:
                 continue
             if agent in step.observations:
@@ -582,6 +605,8 @@ class AgentLedger:
         """Checks that new rows fit to columns that are arrays already."""
         for agent in canonical_order(step.observations.keys() & self.lines.keys()):
             line = self.lines[agent]
+            if not line.episode.is_numpy:
+                continue  # a list takes everything
             row = line.open
             action = step.actions[agent] if row is None else row.action
             outputs = (step.outputs.get(agent) or _NO_OUTPUTS) if row is None else row.outputs
@@ -620,7 +645,7 @@ class AgentLedger:
         if told:
             self.infos[self.env_t] = told
         self._note_end(all_terminated=step.all_terminated, all_truncated=step.all_truncated)
-        self.find_owing()
+        self._owe(canonical_order(step.observations))
 
     def _add_to_running(self, agent: AgentId, step: _Step, told: dict[AgentId, Any]) -> None:
         """Cases a to d, and g to i, of an agent that has acted."""
@@ -641,6 +666,7 @@ class AgentLedger:
         seen = step.observations[agent] if is_whole else line.episode.get_observations(-1)
         line.open = None
         line.add_row(self.env_t, seen, row.action, reward, told.pop(agent, None), row.outputs)
+        self.num_rows_added += 1
         if row.request is not None:
             line.episode.carried_request = row.request
         self._end_agent(agent, line, terminated, truncated)

@@ -271,21 +271,31 @@ def _sliced_line(
     ledger: AgentLedger, agent: AgentId, first: int, last: int, first_shown: int
 ) -> AgentLine | None:
     line = ledger.lines[agent]
-    shown_at = line.shown_at(ledger.env_t_started)
     own = line.episode.lookback
-    inside = [place for place in range(own, len(shown_at)) if first <= shown_at[place] <= last]
-    if not inside:
+    # A part that begins with its chunk has the row that was carried over into that, too.
+    since = min(first, line.clock[own]) if first == ledger.env_t_started else first
+    inside = [place for place in range(own, len(line.clock)) if since <= line.clock[place] <= last]
+    begin = inside[0] if inside else _waits_from(line, first_shown, last)
+    if begin is None:
         return None
-    begin, end = inside[0], inside[-1]
-    lookback = sum(env_t >= first_shown for env_t in shown_at[:begin])
+    end = inside[-1] if inside else begin
+    lookback = sum(env_t >= first_shown for env_t in line.clock[:begin])
     episode = line.episode.slice(slice(begin - own, end - own), len_lookback_buffer=lookback)
     clock = line.clock[begin - lookback : end + 1]
-    return AgentLine(episode, clock, _row_under_way(line, end, shown_at[end], last))
+    return AgentLine(episode, clock, _row_under_way(line, end, last))
 
 
-def _row_under_way(line: AgentLine, place: int, shown_at: int, last: int) -> OpenRow | None:
+def _waits_from(line: AgentLine, first_shown: int, last: int) -> int | None:
+    """The position from which an agent waits throughout a part; None if not from its look-back."""
+    place = sum(env_t <= last for env_t in line.clock) - 1
+    if place < line.episode.lookback or line.clock[place] < first_shown:
+        return None
+    return None if _row_under_way(line, place, last) is None else place
+
+
+def _row_under_way(line: AgentLine, place: int, last: int) -> OpenRow | None:
     """The row that began at an own position before env step `last` and did not end by then."""
-    if shown_at >= last:
+    if line.clock[place] >= last:
         return None
     if place == len(line.clock) - 1:
         return None if line.open is None else line.open.copied()

@@ -282,8 +282,8 @@ class MultiAgentEpisode(Episode):
         answer: dict[AgentId, list[int | str]] = {}
         for agent in self.agent_ids:
             line = self._ledger.lines[agent]
-            shown_at = line.shown_at(self.env_t_started)[line.episode.lookback :]
-            own = {env_t: index for index, env_t in enumerate(shown_at)}
+            clock = line.clock[line.episode.lookback :]
+            own = {env_t: index for index, env_t in enumerate(clock)}
             answer[agent] = [own.get(env_t, SKIPPED) for env_t in steps]
         return answer
 
@@ -504,7 +504,13 @@ class MultiAgentEpisode(Episode):
     @property
     def num_agent_steps_carried_over(self) -> int:
         """Open rows at the end of this chunk; the next one completes them."""
-        return 0 if self.is_done else len(self.hanging)
+        lines = self._ledger.lines.values()
+        return 0 if self.is_done else sum(line.open is not None for line in lines)
+
+    @property
+    def num_rows_added(self) -> int:
+        """Completed rows that `add_env_step()` added to this object; to be compared over time."""
+        return self._ledger.num_rows_added
 
     @property
     def num_empty_steps(self) -> int:
@@ -563,8 +569,8 @@ class MultiAgentEpisode(Episode):
             agent_ids: one id or several; None means all of this chunk.
             env_steps: False counts each agent's own steps.
             neg_index_as_lookback: count negative indices backwards from the first step.
-            fill: what stands in outside of what is recorded, for every agent asked for. Where an
-                agent has nothing inside, it is left out.
+            fill: what stands in for an agent asked for where nothing of it is recorded: outside,
+                and by env step also in its gaps. Without it, the agent is left out there.
             one_hot_discrete: code discrete values as float32 vectors.
             return_list: a list over env steps, {agent: item} each.
 

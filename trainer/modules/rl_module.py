@@ -157,7 +157,8 @@ def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[An
         raise CheckpointMismatchError(
             f"The module in {path} {said}, and no class of this name was imported. Call "
             "from_checkpoint() of its own class. In the checkpoint of an algorithm, a module is at "
-            "`<checkpoint>/learner/rl_module`."
+            "`<checkpoint>/learner/rl_module`, and one of several at "
+            "`<checkpoint>/learner/ID/rl_module`."
         )
     return found[-1]  # a notebook's cell that was run again: the newest
 

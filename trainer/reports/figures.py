@@ -20,6 +20,10 @@ _COLOURS: Final = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4
 _LINES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _SIZE: Final = (8.0, 4.8)
 _DPI: Final = 150
+_MOST_NAMED_INSIDE: Final = 7
+_MOST_NAMED: Final = 24
+_LONGEST: Final = 40
+"""Characters of a name beside the curves."""
 _FORMATS: Final = frozenset({".png", ".svg", ".pdf"})
 _MANY_SECONDS: Final = 600.0
 
@@ -106,8 +110,23 @@ def figure_of(
         axes.spines[["top", "right"]].set_visible(False)
         if x == "env_steps":
             axes.xaxis.set_major_formatter(_thousands)
-        axes.legend(frameon=False, loc="best")
+        _add_legend(figure, axes)
     return figure
+
+
+def _add_legend(figure: Any, axes: Any) -> None:
+    """Names the curves: few within the axes, many beside them, where they cover none."""
+    handles, names = axes.get_legend_handles_labels()
+    if len(names) <= _MOST_NAMED_INSIDE:
+        axes.legend(frameon=False, loc="best")
+        return
+    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
+    num_left = len(names) - _MOST_NAMED
+    if num_left > 0:
+        (nothing,) = axes.plot([], [], linestyle="none")
+        handles = [*handles[:_MOST_NAMED], nothing]
+        names = [*names[:_MOST_NAMED], f"and {num_left} more"]
+    figure.legend(handles, names, frameon=False, loc="outside right upper", fontsize="x-small")
 
 
 def metric_label(metric: str) -> str:

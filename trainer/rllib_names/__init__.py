@@ -43,6 +43,7 @@ from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
     EnvRunnerNames,
     RolloutWorker,
+    SampledEpisodes,
     VectorEnvNames,
     collect_episodes,
     summarize_episodes,
@@ -148,6 +149,7 @@ def _fill_tables() -> None:
     tables.algorithm_overrides.update(algorithm.ALGORITHM_OVERRIDES)
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
     tables.model_configs.append(modules.without_old_keys)
+    tables.samples.append(SampledEpisodes)
     tables.reductions.update(metrics.NEWER_REDUCTIONS)
     for key in metrics.OLD_KEYS:
         tables.result_keys[key] = functools.partial(metrics.old_value, key=key)

@@ -151,6 +151,26 @@ class RolloutWorker(SingleAgentEnvRunner):
         return batch_of(super().sample(**options))
 
 
+class SampledEpisodes(list[Any]):
+    """The episodes and chunks of one `sample()`, which counts their steps as a batch of RLlib does.
+
+    Where old code asks for `samples.count`, that of lists would be a method.
+    """
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """Env steps."""
+        return self.env_steps()
+
+    def env_steps(self) -> int:
+        """Env steps."""
+        return sum(map(len, self))
+
+    def agent_steps(self) -> int:
+        """Completed rows of all agents."""
+        return sum(episode.agent_steps() for episode in self)
+
+
 def batch_of(episodes: Sequence[SingleAgentEpisode]) -> SampleBatch:
     """The steps of chunks one after another, as columns; infos as a list."""
     chunks = [episode for episode in episodes if len(episode) > 0]

@@ -1,8 +1,14 @@
 """Callbacks of an experiment, and loggers that write each trial's rows somewhere.
 
 They are called in the tuner's process, in the decided order, by keyword, each with the arguments
-that it names. After a kill of the tuner, calls since the journal's last line may come again: at
-least once, never out of order. A callback that raises ends the experiment in order.
+that it names. A callback that raises ends the experiment in order.
+
+After a kill of the tuner, calls of the last step may come again. What a callback counts is right
+all the same if it has `get_state`: its state is saved after every step, with the number of causes
+in the journal that it has been told of. A restored experiment gives it the state back and tells it
+what it was not told, once. Some things depend on time, with kills or without: how many rows a step
+takes (and so `iteration`), when a checkpoint is there (`on_trial_save`, `on_checkpoint`), and the
+order of rows of different trials where no decision depends on it.
 """
 
 from __future__ import annotations
@@ -11,16 +17,18 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from checkpoints import decode, encode
-from checkpoints.file_system import replacing
+from checkpoints.file_system import refused, replacing
 from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
+from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
+from trainer.tune.trial_files import TrialFiles
 
 _LOGGER = logging.getLogger(__name__)
 _STATES_FILE: Final = "callbacks.msgpack"
@@ -40,6 +48,8 @@ _GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
     "on_experiment_end": ("iteration", "trials"),
 }
 """The arguments of each event."""
+
+Listeners = Literal["all", "with state", "without state"]
 
 
 class TrialView:
@@ -107,9 +117,13 @@ class TrialView:
         return self._trial.status.value
 
     @property
-    def last_result(self) -> dict[str, Any]:
+    def last_result(self) -> ResultDict:
         """The newest row that counts; empty before the first."""
-        return dict(self._trial.last_row or {})
+        last = self._trial.last_row
+        if last is not None and not isinstance(last, ResultDict):
+            # Of a trial that is over, or restored, the controller keeps what decisions look at.
+            last = TrialFiles(Path(self.path)).last_row()
+        return ResultDict(last or {})
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -328,15 +342,25 @@ class CallbackCaller:
         }
         self._methods = {
             name: [
-                (method, _accepted(method))
+                (method, _accepted(method), any(callback is each for each in self._states.values()))
                 for callback in callbacks
                 if (method := _written(callback, name)) is not None
             ]
             for name in ("setup", *self._EVENTS)
         }
 
-    def save(self, folder: Path) -> None:
+    @property
+    def has_states(self) -> bool:
+        """Whether there is anything to save."""
+        return bool(self._states)
+
+    def save(self, folder: Path, *, num_told: int, iteration: int) -> None:
         """Writes the states of callbacks that have one; after each step that did something.
+
+        Args:
+            folder: of the experiment.
+            num_told: causes in the journal that they were told of; -1: not even of the beginning.
+            iteration: steps that they were told of.
 
         Raises:
             CallbackError: `get_state` raised; chained as the cause.
@@ -348,18 +372,30 @@ class CallbackCaller:
                 name: self._guarded(callback, "get_state")
                 for name, callback in self._states.items()
             }
-            data = encode(states, name="callbacks")
+            data = encode(
+                {"num_told": num_told, "iteration": iteration, "states": states}, name="callbacks"
+            )
             with replacing(folder / _STATES_FILE, folder / f".{_STATES_FILE}.tmp") as file:
                 file.write(data)
+
+    def read(self, folder: Path) -> dict[str, Any]:
+        """What `save` wrote; empty if there is nothing, or no callback to be given it."""
+        file = folder / _STATES_FILE
+        if not (self._states and file.exists()):
+            return {}
+        saved: Any = decode(file.read_bytes())
+        if not isinstance(saved, dict) or not isinstance(saved.get("states"), dict):
+            raise refused(file, "holds no states of callbacks")
+        return saved
 
     def load(self, folder: Path) -> None:
         """Gives the callbacks their states back; new ones, and those of other classes, have none.
 
         Raises:
             CallbackError: `set_state` raised; chained as the cause.
+            CheckpointCorruptError: the file is damaged.
         """
-        file = folder / _STATES_FILE
-        states = decode(file.read_bytes()) if self._states and file.exists() else {}
+        states = self.read(folder).get("states", {})
         for name in self._states.keys() & states.keys():
             self._guarded(self._states[name], "set_state", states[name])
 
@@ -375,9 +411,11 @@ class CallbackCaller:
         """Whether anybody is told of it."""
         return bool(self._methods[name])
 
-    def call(self, name: str, **arguments: Any) -> None:
-        """Tells all who listen; a CallbackError if one raised, which is its cause."""
-        for method, accepted in self._methods[name]:
+    def call(self, name: str, *, whom: Listeners = "all", **arguments: Any) -> None:
+        """Tells who listens; a CallbackError if one raised, which is its cause."""
+        for method, accepted, has_state in self._methods[name]:
+            if whom != "all" and has_state != (whom == "with state"):
+                continue
             given = {k: v for k, v in arguments.items() if accepted is None or k in accepted}
             try:
                 method(**given)

@@ -30,6 +30,7 @@ from checkpoints.arguments import (
 from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.runtime.engine import ENGINES, Engine
+from trainer.tune.parts import Part
 
 _URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _MODES: Final = one_of(None, "min", "max")
@@ -58,7 +59,7 @@ def _seconds(owner: object, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class TuneConfig:
+class TuneConfig(Part):
     """How an experiment searches.
 
     Attributes:
@@ -72,7 +73,8 @@ class TuneConfig:
             for. It is part of the experiment: a restore keeps it.
         time_budget_s: seconds of running time (or a `timedelta`) after which the experiment ends;
             makes it inexact.
-        reuse_actors: keep a lane's process for its next trial (`reset_config`).
+        reuse_actors: keep a lane's process for its next trial (`reset_config`); of no effect for
+            functions.
         trial_name_creator: function of a trial that gives its name; names must be unique.
         trial_dirname_creator: function of a trial that gives the name of its folder; names must be
             unique.
@@ -158,7 +160,7 @@ class TuneConfig:
 
 
 @dataclass(frozen=True)
-class CheckpointConfig:
+class CheckpointConfig(Part):
     """When trials are saved, and which checkpoints are kept.
 
     Attributes:
@@ -197,7 +199,7 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
-class FailureConfig:
+class FailureConfig(Part):
     """What happens when code of a trial raises.
 
     Attributes:
@@ -264,7 +266,7 @@ class SyncConfig:
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Part):
     """Where an experiment is kept, when it stops, and who is told.
 
     Attributes:

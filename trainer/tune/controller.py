@@ -32,6 +32,7 @@ from trainer.tune.events import (
     Action,
     CheckpointRef,
     Clone,
+    CountCheckpoint,
     CountRow,
     EndExperiment,
     EndTrial,
@@ -155,8 +156,7 @@ class Controller:
         self._searcher.set_search_properties(plan.metric, plan.mode)
         self._searcher.begin(SearchContext(plan.space, plan.seed, plan.num_samples))
         self._scheduler.set_search_properties(plan.metric, plan.mode)
-        num_trials = self._searcher.num_trials()
-        self._scheduler.begin(SchedulerContext(plan.seed, num_trials, plan.space))
+        self._scheduler.begin(SchedulerContext(plan.seed, self._searcher.num_trials(), plan.space))
         if self._searcher.needs_whole_trials and not self._scheduler.is_independent:
             raise TuneError(
                 f"{type(self._searcher).__name__} compares means over trials, which must be of one "
@@ -183,6 +183,7 @@ class Controller:
         self._is_done = False
         self._entries: list[Entry] = []
         self._actions: list[Action] = []
+        self.untold: list[Action] = []
         self._recorded = Recorded()
 
     # ---- what the loop calls
@@ -198,8 +199,8 @@ class Controller:
         Those of a process that was told to end are dropped by their `start_number`.
 
         Raises:
-            TuneError: the event shows that the experiment cannot go on as it is written; or a stop
-                criterion raised. What a searcher or scheduler raises comes out as it is.
+            TuneError: the experiment cannot go on as it is written; or a stop criterion raised.
+                What a searcher or scheduler raises comes out as it is.
         """
         if isinstance(event, CommittedEntry):
             self._commit(event)
@@ -211,7 +212,14 @@ class Controller:
             self._advance()
         return self._step()
 
-    def replay(self, entries: Iterable[Entry], rows: RowOf, *, has_new_stop: bool = False) -> Step:
+    def replay(
+        self,
+        entries: Iterable[Entry],
+        rows: RowOf,
+        *,
+        has_new_stop: bool = False,
+        num_told: int | None = None,
+    ) -> Step:
         """Rebuilds the state of an experiment from its journal, and goes on from there.
 
         Args:
@@ -220,6 +228,7 @@ class Controller:
                 criteria decided on, because the journal has only what those looked at.
             has_new_stop: the plan's stop criteria did not decide on any of this; an `AmendEntry`
                 that says so follows.
+            num_told: causes that callbacks know; `untold` is of the others, but for the last one.
 
         Returns:
             Entries that a torn journal lacks; the actions of its last event once more, because
@@ -227,13 +236,15 @@ class Controller:
             every other trial that holds a lane. `unfinished_saves` tells which checkpoints are
             still to be made.
         """
-        for session in sessions_of(entries, has_new_stop=has_new_stop):
+        for index, session in enumerate(sessions_of(entries, has_new_stop=has_new_stop)):
             self._actions = []
             self._recorded.open(session)
             self._feed(session, rows)
             self._recorded.close()
             if not session.is_last:
                 self._entries = []
+                if num_told is not None and index > num_told:
+                    self.untold += self._actions
         started = {each.trial for each in self._actions if isinstance(each, StartTrial)}
         for number in [each for each in self._turns.holders if each not in started]:
             start = self._start_order(self._trials[number], cause="repaired")
@@ -793,6 +804,7 @@ class Controller:
         ref = CheckpointRef(event.trial, event.row_number)
         place, trial = self._places[ref.trial], self._trials[ref.trial]
         self._cause(event)
+        self._actions.append(CountCheckpoint(event.trial, event.name))
         self._unfinished.discard(ref)
         if ref.row_number > trial.num_rows:
             place.early_commits = {*(place.early_commits or ()), ref.row_number}
@@ -850,18 +862,7 @@ class Controller:
         elif isinstance(cause, ReportEntry):
             whole = self.needs_whole_rows or self._recorded.has_other_criteria
             row = rows(cause.trial, cause.row_number) if whole else cause.view
-            self._feed_event(
-                Reported(
-                    cause.trial,
-                    self._trials[cause.trial].num_starts,
-                    cause.row_number,
-                    row,
-                    cause.digest,
-                    cause.saving,
-                    cause.is_done,
-                    cause.wants_checkpoint,
-                )
-            )
+            self._feed_event(Reported.again(cause, self._trials[cause.trial].num_starts, row))
         elif isinstance(cause, OverEntry):
             start_number = self._trials[cause.trial].num_starts
             self._feed_event(TrialOver(cause.trial, start_number, cause.how, cause.error))

@@ -18,7 +18,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from checkpoints.data_classes import dataclass
-from trainer.tune.journal_entries import CommittedEntry, Entry, TimeEntry
+from trainer.tune.journal_entries import CommittedEntry, Entry, ReportEntry, TimeEntry
 
 # ---- the record of one trial
 
@@ -147,6 +147,13 @@ class Reported:
     is_done: bool = False
     wants_checkpoint: bool = False
 
+    @classmethod
+    def again(cls, entry: ReportEntry, start_number: int, row: Mapping[str, Any]) -> Reported:
+        """The event that a journal tells of."""
+        told = {"digest": entry.digest, "saving": entry.saving, "is_done": entry.is_done}
+        more: Any = {**told, "wants_checkpoint": entry.wants_checkpoint}
+        return cls(entry.trial, start_number, entry.row_number, row, **more)
+
 
 @dataclass(frozen=True)
 class TrialOver:
@@ -256,6 +263,14 @@ class EndTrial:
 
 
 @dataclass(frozen=True)
+class CountCheckpoint:
+    """The journal has the checkpoint: remove older ones that nothing needs, call callbacks."""
+
+    trial: int
+    name: str
+
+
+@dataclass(frozen=True)
 class EndExperiment:
     """Nothing is left to do.
 
@@ -268,7 +283,7 @@ class EndExperiment:
     is_failure: bool = False
 
 
-Action = StartTrial | CountRow | PauseTrial | EndTrial | EndExperiment
+Action = StartTrial | CountRow | PauseTrial | EndTrial | CountCheckpoint | EndExperiment
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,17 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
+from trainer.metrics import ResultDict
 from trainer.runtime.engine import Engine
 from trainer.runtime.signals import CutShort, OrderlyEnd
-from trainer.tune.callbacks import CallbackCaller, TrialView
+from trainer.tune.callbacks import CallbackCaller, Listeners, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import Controller, ExperimentPlan
 from trainer.tune.events import (
     Action,
     CheckpointRef,
+    CountCheckpoint,
     CountRow,
     EndExperiment,
     EndTrial,
@@ -127,6 +129,9 @@ class Experiment:
         self._is_behind = False
         self._synced_at = 0.0
         self._iteration = 0
+        self._num_causes = 0  # of which callbacks were told when a step is done
+        self._whom: Listeners = "all"
+        self._untold: tuple[Action, ...] = ()
         self._elapsed_before_s = 0.0
         self._began_at = time.monotonic()
         self._told_alone: set[int] = set()
@@ -167,7 +172,19 @@ class Experiment:
         journal.sync()  # what it says of checkpoints is on the disk before older ones are removed
         self.records.sweep()
         self._write_lost_facts()
+        self._tell_what_is_untold(entries, step)
         self._steps.append(self._with_whole_rows(step))
+
+    def _tell_what_is_untold(self, entries: list[Entry], step: Step) -> None:
+        """Has the next step told to the callbacks whose states do not know it."""
+        saved = self._callbacks.read(self.folder)
+        self._num_causes = sum(map(_is_cause, entries))
+        self._iteration = saved.get("iteration", 0)
+        self._untold = self._with_whole_rows(Step((), tuple(self.controller.untold))).actions
+        num_told = saved.get("num_told", self._num_causes if entries else -1)
+        is_known = num_told >= self._num_causes
+        is_new = any(not _is_repair(action) for action in step.actions) and not is_known
+        self._whom = "all" if is_new or self._untold else "without state"
 
     def _without_lost_rows(self, journal: JournalFile, entries: list[Entry]) -> list[Entry]:
         """The last reports may have come to the disk before their rows: they are decided again."""
@@ -199,7 +216,12 @@ class Experiment:
         self._read_rows = {}
         decided = [entry for entry in entries if not is_for_repairs(entry)]
         try:
-            step = self.controller.replay(decided, self._row_of, has_new_stop=has_new_stop)
+            step = self.controller.replay(
+                decided,
+                self._row_of,
+                has_new_stop=has_new_stop,
+                num_told=self._callbacks.read(self.folder).get("num_told"),
+            )
         except JournalError:
             raise
         except TuneError as error:
@@ -256,7 +278,7 @@ class Experiment:
             settings={
                 "trial_timeout_s": self._run_config.trial_timeout_s,
                 "patience": patience_with(self._spec),
-                "reuses_process": self._tune_config.reuse_actors,
+                "reuses_process": self._tune_config.reuse_actors and self._spec.kind == "class",
             },
         )
         self._progress.begin()
@@ -286,6 +308,8 @@ class Experiment:
         )
         if self._is_restored:
             self._callbacks.load(self.folder)
+        else:
+            self._save_callbacks(num_told=-1)
 
     def _drive(self, lanes: Lanes, end: OrderlyEnd) -> str:
         self._set_run_ahead(lanes)
@@ -371,7 +395,7 @@ class Experiment:
 
     def _reported(self, happening: RowMade) -> Reported:
         made, number = happening.made, happening.start.trial
-        row = made.row or {}
+        row = ResultDict(made.row or {})  # what users read takes the keys of `algo.train()`
         saving: Any = "given" if made.has_checkpoint else "none"
         if self._spec.saves:
             saving = "possible"
@@ -393,15 +417,33 @@ class Experiment:
         while self._steps:
             step = self._steps.popleft()
             self._write(step)
-            if step.actions:
-                self._iteration += 1
-                self._tell_all("on_step_begin")
-            for action in step.actions:
-                reason = self._carry_out(action, lanes) or reason
-            if step.actions:
-                self._tell_all("on_step_end")
-                self._callbacks.save(self.folder)
+            self._num_causes += sum(map(_is_cause, step.entries))
+            reason = self._carry_out_step(step, lanes) or reason
         return reason
+
+    def _carry_out_step(self, step: Step, lanes: Lanes) -> str:
+        reason = ""
+        untold, self._untold = self._untold, ()
+        is_step = any(map(_is_decided, (*untold, *step.actions)))
+        if is_step:
+            self._iteration += self._whom == "all"
+            self._tell_all("on_step_begin")
+        for action in untold:
+            self._tell_action(action, "with state")
+        for action in step.actions:
+            reason = self._carry_out(action, lanes) or reason
+            self._tell_action(action, "all" if _is_repair(action) else self._whom)
+        if is_step:
+            self._tell_all("on_step_end")
+        self._whom = "all"
+        if step.actions or untold:
+            self._save_callbacks(num_told=self._num_causes)
+        return reason
+
+    def _save_callbacks(self, *, num_told: int) -> None:
+        if self._callbacks.has_states:
+            self._sync()  # a state never knows of more than the journal on the disk
+            self._callbacks.save(self.folder, num_told=num_told, iteration=self._iteration)
 
     def _write(self, step: Step) -> None:
         assert self._journal is not None  # noqa: S101 - `begin` or `restore` came first
@@ -474,6 +516,8 @@ class Experiment:
             self._write_facts(action.trial)
         elif isinstance(action, EndTrial):
             self._end(action, lanes)
+        elif isinstance(action, CountCheckpoint):
+            self.records.remove_unneeded(action.trial)
         elif isinstance(action, EndExperiment):
             if action.is_failure:
                 for lane in lanes.lanes:
@@ -505,8 +549,6 @@ class Experiment:
         self._write_facts(start.trial)
         if trial.clones:
             self._write_policy(start.trial)
-        name = "on_trial_start" if start.cause == "new" else "on_trial_restore"
-        self._tell(name, start.trial)
 
     def _is_at_work_on(self, ref: CheckpointRef, lanes: Lanes) -> bool:
         return any(lane.is_saving(ref.trial, ref.row_number) for lane in lanes.lanes)
@@ -523,7 +565,6 @@ class Experiment:
         else:
             record.files.forget_pending(row_number)
             self._save_for_repairs(number, row_number, lane)
-        self._tell("on_trial_result", number, result=dict(action.row))
         self._progress.row(self.controller, number)
 
     def _save_for_repairs(self, number: int, row_number: int, lane: Lane | None) -> None:
@@ -571,16 +612,9 @@ class Experiment:
         entry = CommittedEntry(number, row_number, name, digest)
         if saved.is_recovery:  # when it is taken follows the clock: decisions know nothing of it
             self._write(Step((entry,), ()))
+            self.records.remove_unneeded(number)
         else:
-            step = self.controller.take(entry)
-            self._write(step)
-            self._steps.append(Step((), step.actions))
-        self.records.remove_unneeded(number)
-        if not saved.is_recovery:
-            self._tell("on_trial_save", number)
-            if self._callbacks.listens_to("on_checkpoint"):
-                checkpoint = Checkpoint(record.files.checkpoint(name))
-                self._tell("on_checkpoint", number, checkpoint=checkpoint)
+            self._steps.append(self.controller.take(entry))
 
     def _end_in_lane(self, number: int, lanes: Lanes) -> None:
         for lane in lanes.lanes:
@@ -601,7 +635,6 @@ class Experiment:
             if self._first_error is None:
                 self._first_error = self._errors.get(number) or TrialError(trial.error or "")
         self._errors.pop(number, None)
-        self._tell("on_trial_error" if has_failed else "on_trial_complete", number)
         self._progress.ended(self.controller, number)
         if not action.save:
             self.records.forget(number)
@@ -757,6 +790,7 @@ class Experiment:
                 lanes.stop()
             if self._is_writing and self._journal is not None:
                 self._sync()
+                self.records.drop_pending()
                 self.write_summary()
         finally:
             if self._journal is not None:
@@ -788,16 +822,31 @@ class Experiment:
             )
         return self._views
 
-    def _tell(self, name: str, number: int, **more: Any) -> None:
+    def _tell_action(self, action: Action, whom: Listeners) -> None:
+        if isinstance(action, StartTrial):
+            name = "on_trial_start" if action.cause == "new" else "on_trial_restore"
+            self._tell(name, action.trial, whom)
+        elif isinstance(action, CountRow):
+            self._tell("on_trial_result", action.trial, whom, result=ResultDict(action.row))
+        elif isinstance(action, EndTrial):
+            has_failed = action.status is TrialStatus.ERROR
+            name = "on_trial_error" if has_failed else "on_trial_complete"
+            self._tell(name, action.trial, whom)
+        elif isinstance(action, CountCheckpoint):
+            self._tell("on_trial_save", action.trial, whom)
+            folder = self.records.files_of(action.trial).checkpoint(action.name)
+            self._tell("on_checkpoint", action.trial, whom, checkpoint=Checkpoint(folder))
+
+    def _tell(self, name: str, number: int, whom: Listeners = "all", **more: Any) -> None:
         if self._callbacks.listens_to(name):
             views = self.views()
-            self._callbacks.call(
-                name, iteration=self._iteration, trials=views, trial=views[number], **more
-            )
+            told = {"trials": views, "trial": views[number], **more}
+            self._callbacks.call(name, whom=whom, iteration=self._iteration, **told)
 
     def _tell_all(self, name: str) -> None:
         if self._callbacks.listens_to(name):
-            self._callbacks.call(name, iteration=self._iteration, trials=self.views())
+            told = {"iteration": self._iteration, "trials": self.views()}
+            self._callbacks.call(name, whom=self._whom, **told)
 
     def _tell_progress(self) -> None:
         self._progress.show(self.controller, elapsed_s=self.elapsed_s)
@@ -811,6 +860,21 @@ class Experiment:
         lanes = [] if self._lanes is None else self._lanes.lanes
         busy = [lane.trial for lane in lanes if lane.has_asked and lane.trial is not None]
         return {number: trials[number].num_rows + 1 for number in busy}
+
+
+def _is_repair(action: Action) -> bool:
+    """Whether it only starts a process again that a kill of the tuner ended."""
+    return isinstance(action, StartTrial) and action.cause == "repaired"
+
+
+def _is_decided(action: Action) -> bool:
+    """Whether it follows from a decision, of which there are as many with kills as without."""
+    return not _is_repair(action) and not isinstance(action, CountCheckpoint)
+
+
+def _is_cause(entry: Entry) -> bool:
+    """Whether callbacks are told of what followed from it."""
+    return entry.is_cause and not is_for_repairs(entry)
 
 
 def is_for_repairs(entry: Entry) -> bool:

@@ -52,6 +52,22 @@ _REFUSED: Final = {
     "PartialFixedSampler": "leave the fixed parameters out of the space and write constants",
 }
 _STUDY: Final = "experiment"
+_USER: Final = {"user": "OptunaSearch", "extra": "tune"}
+
+
+def text_of_distribution(value: object) -> str | None:
+    """A distribution of Optuna as JSON; None for anything else."""
+    if not type(value).__module__.startswith("optuna."):
+        return None
+    distributions = optional_module("optuna", **_USER).distributions
+    if not isinstance(value, distributions.BaseDistribution):
+        return None
+    return str(distributions.distribution_to_json(value))
+
+
+def distribution_of_text(text: str) -> Any:
+    """The distribution that `text_of_distribution` wrote."""
+    return optional_module("optuna", **_USER).distributions.json_to_distribution(text)
 
 
 class OptunaSearch(Searcher):
@@ -112,7 +128,7 @@ class OptunaSearch(Searcher):
     @property
     def _optuna(self) -> Any:
         # No attribute: a searcher is copied, and modules cannot be.
-        return optional_module("optuna", user="OptunaSearch", extra="tune")
+        return optional_module("optuna", **_USER)
 
     def _checked_sampler(self, sampler: Any) -> Any:
         """What makes samplers: a function of the user, or an instance that is copied."""
@@ -380,20 +396,6 @@ class OptunaSearch(Searcher):
         study = self._optuna.create_study(directions=self._study.directions)
         study.add_trials(self._study.trials)
         return study
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        sampler = self._sampler
-        return {
-            "type": "OptunaSearch",
-            "metric": self.metric,
-            "mode": self.mode,
-            "sampler": "TPESampler"
-            if sampler is None
-            else getattr(sampler, "__qualname__", type(sampler).__name__),
-            "seed": self._seed,
-            "points_to_evaluate": [repr(point) for point in self._points],
-        }
 
 
 def _labels_of(domain: Choice) -> tuple[Any, ...]:

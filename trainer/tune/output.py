@@ -24,6 +24,7 @@ from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
+from trainer.tune.parts import Part
 from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
 
 _LOGGER = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: 
 # ---- reporters
 
 
-class ProgressReporter:
+class ProgressReporter(Part):
     """Decides what the table shows; derive from it to write `report` yourself.
 
     Args:

@@ -106,8 +106,7 @@ class PopulationBasedTraining(TrialScheduler):
         self.metric, self.mode = metric, mode
         self.log_config = log_config
         self._time_attr, self._interval = time_attr, perturbation_interval
-        self._burn_in, self._is_synchronous = burn_in_period, synch
-        self._requires_time = require_attrs
+        self._burn_in, self._requires_time = burn_in_period, require_attrs
         self._fraction, self._is_synchronous = quantile_fraction, synch
         self._explore = _Explore(
             dict(_mutations(hyperparam_mutations or {}, "")),
@@ -279,20 +278,6 @@ class PopulationBasedTraining(TrialScheduler):
         """All changes of settings that led to the state of a trial, those of its donors first."""
         return list(_policy(trials, number, math.inf, configs)) if self.log_config else ()
 
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        return {
-            "type": "PopulationBasedTraining",
-            "time_attr": self._time_attr,
-            "metric": self.metric,
-            "mode": self.mode,
-            "perturbation_interval": self._interval,
-            "burn_in_period": self._burn_in,
-            "quantile_fraction": self._fraction,
-            "synch": self._is_synchronous,
-            **self._explore.describe(),
-        }
-
 
 # ---- explore
 
@@ -391,15 +376,6 @@ class _Explore:
                 )
             params[path] = value
         return params
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        return {
-            "hyperparam_mutations": {path: repr(each) for path, each in self.domains.items()},
-            "resample_probability": self._resample_probability,
-            "perturbation_factors": list(self._factors),
-            "custom_explore_fn": getattr(self._custom, "__qualname__", None),
-        }
 
 
 def _check_number(path: str, value: Any, domain: Domain) -> None:
@@ -566,5 +542,5 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Its changes."""
+        """What its file says: that is compared, and no file is read because a journal names it."""
         return {"type": "PopulationBasedTrainingReplay", "changes": self._changes}

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from checkpoints.data_classes import dataclass
+from checkpoints.links import check_links
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.errors import TrialError, TuneError
+from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.output import shown_value, table_text
@@ -64,12 +66,21 @@ class Result:
 
         Raises:
             TuneError: it is no trial's folder.
+            LinkError: a link in it leads out of it.
         """
         folder = Path(path).expanduser().resolve()
+        check_links(folder)
+        return cls.of_folder(folder)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Result:
+        """The result of a trial's folder whose links were looked at; see `from_path`."""
         facts = read_trial_facts(folder)
         files = TrialFiles(folder)
         num_rows = facts.get("num_rows")  # None while it runs
-        names = [entry.name for entry in files.checkpoints.glob("[0-9]*") if entry.is_dir()]
+        folders = files.checkpoints.iterdir() if files.checkpoints.is_dir() else ()
+        names = [entry.name for entry in folders if entry.is_dir()]
+        names = [name for name in names if name.isascii() and name.isdecimal()]
         names = [name for name in names if num_rows is None or int(name) <= num_rows]
         error = facts.get("error")
         return cls(
@@ -90,12 +101,12 @@ class Result:
         """What the trainable was given; also of trials that failed before their first row."""
         return self.config_of()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[ResultDict]:
         """All rows that count, in order."""
         return list(itertools.islice(TrialFiles(Path(self.path)).rows(), self.num_rows))
 
     @property
-    def last_row(self) -> dict[str, Any] | None:
+    def last_row(self) -> ResultDict | None:
         """The last row that counts; None before the first."""
         last = TrialFiles(Path(self.path)).last_row()
         if last is None or self.num_rows in (None, last.get("training_iteration")):
@@ -104,10 +115,12 @@ class Result:
         return rows[-1] if rows else None
 
     @property
-    def metrics(self) -> dict[str, Any] | None:
-        """The last row, with the config in it; None before the first."""
+    def metrics(self) -> ResultDict | None:
+        """The last row, with the config in it, read like an algorithm's result; None before it."""
         last = self.last_row
-        return None if last is None else {**last, "config": self.config}
+        if last is not None:
+            last["config"] = self.config
+        return last
 
     @property
     def metrics_dataframe(self) -> Any:
@@ -236,7 +249,7 @@ class ResultGrid(Sequence[Result]):
         """The last row of each trial, flat, with its number, status and parameters."""
         found = []
         for result in self._results:
-            last = result.last_row or {}
+            last: Mapping[str, Any] = result.last_row or {}
             params = {f"config/{path}": value for path, value in result.params.items()}
             head = {"number": result.number, "status": result.status}
             found.append({**head, **dict(named_leaves(last)), **params})
@@ -254,7 +267,7 @@ class ResultGrid(Sequence[Result]):
             names += ["training_iteration", *([self._metric] if self._metric else [])]
         lines = []
         for result in self._results:
-            row = result.last_row or {}
+            row: Mapping[str, Any] = result.last_row or {}
             cells = [_cell(result, row, name) for name in names]
             lines.append([f"{result.number:05d}", result.status, *cells])
         return table_text(["trial", "status", *names], lines)
@@ -327,7 +340,7 @@ class ResultGrid(Sequence[Result]):
         keys: set[str] = set()
         have = []
         for result in self._results:
-            last = result.last_row or {}
+            last: Mapping[str, Any] = result.last_row or {}
             keys |= {path for path, _ in named_leaves(last)}
             if value_at(last, metric) is not MISSING:
                 have.append(f"{result.number:05d}")

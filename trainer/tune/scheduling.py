@@ -24,6 +24,7 @@ from checkpoints.arguments import checked_arguments
 from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
+from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Mode, Row, adopt_objective, number_at, ranking_key, score_at
 from trainer.tune.search_space import SearchSpace
@@ -71,7 +72,7 @@ class SchedulerContext:
     space: SearchSpace
 
 
-class TrialScheduler:
+class TrialScheduler(Part):
     """Decides whether trials go on; users subclass it and write `on_trial_result`.
 
     Attributes:
@@ -157,10 +158,6 @@ class TrialScheduler:
         of the donor, new config. `configs` gives a config of params.
         """
         return ()
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments as plain data, for the journal's header and for comparing."""
-        return {"type": type(self).__name__}
 
 
 class FIFOScheduler(TrialScheduler):
@@ -334,20 +331,6 @@ class ASHAScheduler(TrialScheduler):
         score = score_at(result, str(self.metric), self.mode or "max")
         return rungs.enter(trial.number, time, score, self._quantile)
 
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        return {
-            "type": "ASHAScheduler",
-            "time_attr": self._time_attr,
-            "metric": self.metric,
-            "mode": self.mode,
-            "max_t": self._max_t,
-            "grace_period": self._grace_period,
-            "reduction_factor": self._factor,
-            "brackets": len(self._brackets),
-            "stop_last_trials": self._stops_last,
-        }
-
 
 AsyncHyperBandScheduler = ASHAScheduler
 
@@ -502,18 +485,6 @@ class HyperBandScheduler(TrialScheduler):
         resumes = [Verdict(each, "resume") for each in good if each != reporter]
         return (*stops, *resumes)
 
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        return {
-            "type": "HyperBandScheduler",
-            "time_attr": self._time_attr,
-            "metric": self.metric,
-            "mode": self.mode,
-            "max_t": self._max_t,
-            "reduction_factor": self._factor,
-            "stop_last_trials": self._stops_last,
-        }
-
 
 # ---- the median rule
 
@@ -628,18 +599,6 @@ class MedianStoppingRule(TrialScheduler):
         self._let_go |= self._paused
         self._paused = set()
         return verdicts
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        return {
-            "type": "MedianStoppingRule",
-            "time_attr": self._time_attr,
-            "metric": self.metric,
-            "mode": self.mode,
-            "grace_period": self._grace_period,
-            "min_samples_required": self._min_samples,
-            "hard_stop": self._hard_stop,
-        }
 
 
 SCHEDULERS: Final[Mapping[str, type[TrialScheduler]]] = {

@@ -19,6 +19,7 @@ from checkpoints.arguments import shown
 from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
+from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Row, adopt_objective, number_at
 from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace
@@ -59,7 +60,7 @@ class SearchContext:
         return lambda path: rng_at(self.seed, Kind.SUGGEST, number, crc32(path.encode()))
 
 
-class Searcher:
+class Searcher(Part):
     """Suggests settings; users subclass it and write `suggest` and `on_trial_complete`.
 
     A searcher of a user is exact if it is a function of its calls. It may have a generator of its
@@ -161,10 +162,6 @@ class Searcher:
     def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
         """A trial ended."""
         self.on_trial_complete(trial.trial_id, row, how == "failed")
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments as plain data, for the journal's header and for comparing."""
-        return {"type": type(self).__name__}
 
 
 def _flat(config: Mapping[str, Any], space: SearchSpace, prefix: str = "") -> dict[str, Any]:
@@ -270,15 +267,6 @@ class BasicVariantGenerator(Searcher):
                 params[name] = grid.values[at]
         return space.draw(params, self.context.rng_of(sample if self._is_constant else number))
 
-    def describe(self) -> dict[str, Any]:
-        """Its arguments."""
-        return {
-            "type": "BasicVariantGenerator",
-            "points_to_evaluate": [repr(point) for point in self._points],
-            "constant_grid_search": self._is_constant,
-            "random_state": self._seed,
-        }
-
 
 class RandomSearch(BasicVariantGenerator):
     """Random values only: a name for `BasicVariantGenerator` without grids."""
@@ -371,15 +359,6 @@ class ConcurrencyLimiter(_Around):
         """Hands it on, and counts."""
         self._num_of_batch += 1
         return super().replay_suggestion(number, recorded)
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments and those of the searcher."""
-        return {
-            "type": "ConcurrencyLimiter",
-            "searcher": self.searcher.describe(),
-            "max_concurrent": self.max_concurrent,
-            "batch": self._is_batch,
-        }
 
 
 TRIAL_INDEX: Final = "__trial_index__"
@@ -498,16 +477,6 @@ class Repeater(_Around):
         told = {str(self.metric): _REDUCTIONS[self._reduce](known)} if known else None
         one = replace(trial, number=group, last_row=told, num_rows=1)
         self.searcher.on_over(one, told, "complete" if known else "failed")
-
-    def describe(self) -> dict[str, Any]:
-        """Its arguments and those of the searcher."""
-        return {
-            "type": "Repeater",
-            "searcher": self.searcher.describe(),
-            "repeat": self.repeat,
-            "set_index": self._sets_index,
-            "reduce": self._reduce,
-        }
 
 
 def _at_least_one(name: str, given: Any) -> int:

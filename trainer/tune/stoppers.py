@@ -19,6 +19,7 @@ import numpy as np
 from checkpoints.arguments import checked_arguments, shown
 from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
+from trainer.tune.parts import Part
 from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -27,7 +28,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-class Stopper:
+class Stopper(Part):
     """Decides when trials end, and when the experiment does; users subclass it.
 
     Attributes:
@@ -40,13 +41,6 @@ class Stopper:
     keys: tuple[str, ...] | None = None
     is_of_trial = False
     is_exact = True
-    _written = ""
-
-    def __new__(cls, *arguments: Any, **named: Any) -> Any:
-        """Notes with which arguments it is made, also where `__init__` is a user's."""
-        made = super().__new__(cls)
-        object.__setattr__(made, "_written", _as_written(cls, arguments, named))
-        return made
 
     def __call__(self, trial_id: str, result: Row) -> bool:
         """Whether the trial ends with this row."""
@@ -59,31 +53,6 @@ class Stopper:
     def reason(self) -> str:
         """What is told as the reason of a stop."""
         return type(self).__name__
-
-    def describe(self) -> Any:
-        """Its class and arguments as plain data, for the journal's header and for comparing."""
-        return {"type": self._written}
-
-
-def _as_written(cls: type[Stopper], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """The call that makes a stopper, with all arguments by name, defaults included."""
-    if cls.__init__ is object.__init__:
-        if arguments or named:
-            raise TypeError(f"{cls.__name__}() takes no arguments.")
-        return f"{cls.__name__}()"
-    try:
-        bound = inspect.signature(cls.__init__).bind(None, *arguments, **named)
-    except TypeError:
-        return cls.__name__  # `__init__` refuses them
-    bound.apply_defaults()
-    _, *pairs = bound.arguments.items()
-    return f"{cls.__name__}({', '.join(f'{name}={_text(value)}' for name, value in pairs)})"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Stopper):
-        return value._written
-    return f"[{', '.join(map(_text, value))}]" if isinstance(value, tuple | list) else repr(value)
 
 
 class NoopStopper(Stopper):
@@ -321,13 +290,18 @@ class CombinedStopper(Stopper):
         return "CombinedStopper" if self._newest is None else self._newest.reason()
 
 
-class _Bounds(Stopper):
+class Bounds(Stopper):
     """`stop={"training_iteration": 20, "loss": ("<=", 0.1)}`: at any of the bounds."""
 
     is_of_trial = True
 
     def __init__(self, bounds: Mapping[str, Any]) -> None:
-        self._bounds: list[tuple[str, str, float]] = []
+        """Takes the bounds by key.
+
+        Raises:
+            TuneError: one is no number and no pair of a sign and a number.
+        """
+        self.bounds: list[tuple[str, str, float]] = []
         for key, written in bounds.items():
             sign, bound = written if isinstance(written, tuple | list) else (">=", written)
             is_number = isinstance(bound, int | float | np.number) and bound == bound
@@ -337,22 +311,21 @@ class _Bounds(Stopper):
                     "which a trial stops if it is reached or passed, or a pair such as "
                     "('<=', 0.1) for what shall become small."
                 )
-            self._bounds.append((key, sign, bound))
-        self.keys = tuple(key for key, _, _ in self._bounds)
+            self.bounds.append((key, sign, bound))
+        self.keys = tuple(key for key, _, _ in self.bounds)
         self._reached = ""
 
     def __call__(self, trial_id: str, result: Row) -> bool:
-        for key, sign, bound in self._bounds:
+        """Whether one is reached."""
+        for key, sign, bound in self.bounds:
             if _OPERATORS[sign](number_at(result, key), bound):
                 self._reached = f"{key} {sign} {bound}"
                 return True
         return False
 
     def reason(self) -> str:
+        """The one that is reached."""
         return self._reached
-
-    def describe(self) -> Any:
-        return [[key, sign, bound] for key, sign, bound in self._bounds]
 
 
 class StopCriteria:
@@ -364,6 +337,7 @@ class StopCriteria:
         time_budget_s: seconds of running time for the experiment.
 
     Attributes:
+        stoppers: one for each that was given.
         keys: of the rows that it looks at; None: any.
         deadline_s: running time at which the experiment ends; None: never.
 
@@ -373,34 +347,27 @@ class StopCriteria:
 
     def __init__(self, stop: Any = None, *, time_budget_s: float | None = None) -> None:
         given = stop if isinstance(stop, list | tuple) else [] if stop is None else [stop]
-        self._stoppers = [copied_if_possible(_as_stopper(each)) for each in given]
-        self.keys = _all_keys(self._stoppers)
-        bounds = [each for each in self._stoppers if isinstance(each, _Bounds)]
+        self.stoppers = [copied_if_possible(_as_stopper(each)) for each in given]
+        self.keys = _all_keys(self.stoppers)
+        bounds = [each for each in self.stoppers if isinstance(each, Bounds)]
         self._appearing = AppearingKeys(key for each in bounds for key in each.keys or ())
-        times = [*_timeouts(self._stoppers), *([time_budget_s] if time_budget_s else [])]
+        times = [*_timeouts(self.stoppers), *([time_budget_s] if time_budget_s else [])]
         self.deadline_s: float | None = min(times, default=None)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing would ever stop a trial."""
-        return not self._stoppers and self.deadline_s is None
+        return not self.stoppers and self.deadline_s is None
 
     @property
     def is_of_trial(self) -> bool:
         """Whether no trial's end depends on another trial."""
-        return all(each.is_of_trial for each in self._stoppers)
+        return all(each.is_of_trial for each in self.stoppers)
 
     @property
     def is_exact(self) -> bool:
         """Whether no clock decides."""
-        return self.deadline_s is None and all(each.is_exact for each in self._stoppers)
-
-    def describe(self, *, by_reason: bool = False) -> list[Any]:
-        """Plain data for the journal's header; `by_reason` as in those of earlier releases."""
-        return [
-            each.reason() if by_reason and not isinstance(each, _Bounds) else each.describe()
-            for each in self._stoppers
-        ]
+        return self.deadline_s is None and all(each.is_exact for each in self.stoppers)
 
     def stops_trial(self, trial_id: str, row: Row, *, is_past: bool = False) -> str | None:
         """Why the trial ends with this row; None: it goes on. Every criterion sees the row.
@@ -416,7 +383,7 @@ class StopCriteria:
                 f"A stop criterion would never be met. {problem} Correct the keys of `stop`."
             )
         reasons = []
-        for each in self._stoppers:
+        for each in self.stoppers:
             with _naming(each, f"asked about trial {trial_id}, whose row has {_keys_of(row)}"):
                 reasons += [each.reason()] if each(trial_id, row) else []
         return reasons[0] if reasons else None
@@ -427,7 +394,7 @@ class StopCriteria:
         Raises:
             TuneError: a criterion raised.
         """
-        for each in self._stoppers:
+        for each in self.stoppers:
             with _naming(each, "asked whether all trials end (`stop_all`)"):
                 if each.stop_all():
                     return each.reason()
@@ -464,7 +431,7 @@ def _as_stopper(given: Any) -> Stopper:
     if isinstance(given, Stopper):
         return given
     if isinstance(given, Mapping):
-        return _Bounds(given)
+        return Bounds(given)
     if callable(given) and not isinstance(given, type):
         return FunctionStopper(given)
     raise TuneError(

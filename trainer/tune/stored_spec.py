@@ -1,17 +1,21 @@
 """What the journal's header says of an experiment: written at the start, compared at a restore.
 
-Parts that are plain data (spaces of ready-made domains, ready-made schedulers and searchers, stop
-criteria that are dicts) are written so that they can be made again from the header alone, by a list
-of known names and never by running text. Parts that are code come from the caller.
+Spaces of ready-made domains are written as plain data, ready-made parts as the arguments that they
+were made with. They can be made again from the header alone, by a list of known names and never by
+running text. What is code comes from the caller.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import datetime as dt
+import inspect
 import platform
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -20,21 +24,34 @@ from trainer.config import AlgorithmConfig
 from trainer.errors import JournalError, SearchSpaceError, TuneError
 from trainer.runtime.machine_facts import installed_version
 from trainer.tune import (
+    configs,
     optuna_search,
+    output,
     population_based_training,
     scheduling,
     search_space,
     searchers,
+    stoppers,
 )
+from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import ExperimentPlan
+from trainer.tune.journal_entries import MOST
+from trainer.tune.parts import Part
 from trainer.tune.search_space import Domain, SampleFrom
-from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stoppers import Bounds, StopCriteria
+
+_AnyConfig = TypeVar("_AnyConfig", TuneConfig, RunConfig)
 
 FORMAT: Final = 1
 _DOMAIN: Final = "__domain__"
 _CONFIG: Final = "__config__"
 _TUPLE: Final = "__tuple__"
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+_PART: Final = "__part__"
+_DURATION: Final = "__seconds__"
+_DISTRIBUTION: Final = "__distribution__"
+_CODE: Final = "__code__"
+"""What cannot be made again, as text to be compared and shown."""
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
     function.__name__: function
     for function in (
@@ -52,13 +69,45 @@ _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
         search_space.grid_search,
     )
 }
-_MODULES: Final = (scheduling, searchers, population_based_training, optuna_search)
+_WRITTEN_APART: Final = ("TuneConfig", "RunConfig", "Bounds")
+READY_MADE: Final[Mapping[str, type[Part]]] = {
+    name: each
+    for module in (
+        *(scheduling, population_based_training, searchers, optuna_search),
+        *(stoppers, output, configs),
+    )
+    for name, each in vars(module).items()
+    if isinstance(each, type) and issubclass(each, Part) and not name.startswith("_")
+    if each.__module__ == module.__name__ and each.__name__ == name and name not in _WRITTEN_APART
+}
+"""The parts that a header may name."""
+
+RECORDED_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("num_samples", "seed", "metric", "mode", "scheduler", "stop"), "the header"),
+    "search_alg": "the header",
+    "max_concurrent_trials": "the header",
+    "num_cpus": "the header",
+    "name": "the folder",
+    "storage_path": "the folder",
+    "callbacks": "nowhere: they are the caller's, and may change",
+    "engine": "nowhere: it is no part of the experiment",
+    **dict.fromkeys(("sync_config", "storage_filesystem", "local_dir"), "nowhere: of no effect"),
+}
+"""Fields of the configs that are not among the header's settings, and where they are."""
+
+GIVEN_AGAIN: Final = ("trial_name_creator", "trial_dirname_creator")
+"""Fields that are code: if they were given at the start, a restore needs them."""
+
 _PARTS: Final = ("trainable", "space", "metric", "mode", "searcher", "scheduler", "seed", "order")
 """What must be the same at a restore."""
 
 
 class _NotPlainError(Exception):
     """A part of a space is code."""
+
+
+class _NeedsCallerError(TuneError):
+    """A part must be given again."""
 
 
 # ---- domains as text
@@ -127,8 +176,15 @@ def _plain(value: Any) -> Any:
         return {key: _plain(entry) for key, entry in value.items()}
     if type(value) is list:
         return [_plain(entry) for entry in value]
-    if type(value) is tuple:
+    if type(value) in (tuple, range):
         return {_TUPLE: [_plain(entry) for entry in value]}
+    if isinstance(value, Part):
+        return {_PART: described_part(value)}
+    if isinstance(value, dt.timedelta):
+        return {_DURATION: value.total_seconds()}
+    distribution = optuna_search.text_of_distribution(value)
+    if distribution is not None:
+        return {_DISTRIBUTION: distribution}
     if value is None or type(value) in (bool, int, float, str):
         return value
     raise _NotPlainError
@@ -140,85 +196,125 @@ def _of_plain(plain: Any) -> Any:
             return domain_of_text(plain[_DOMAIN])
         if _TUPLE in plain:
             return tuple(_of_plain(entry) for entry in plain[_TUPLE])
+        if _PART in plain:
+            return made_again(plain[_PART])
+        if _DURATION in plain:
+            return dt.timedelta(seconds=plain[_DURATION])
+        if _DISTRIBUTION in plain:
+            return optuna_search.distribution_of_text(plain[_DISTRIBUTION])
         return {key: _of_plain(entry) for key, entry in plain.items()}
     return [_of_plain(entry) for entry in plain] if isinstance(plain, list) else plain
 
 
-# ---- searchers, schedulers, criteria as plain data
+# ---- parts as plain data
 
 
-def made_again(described: Mapping[str, Any]) -> Any:
-    """The ready-made searcher or scheduler that `describe()` told of.
+def _described(value: Any) -> Any:
+    """An argument as JSON data; what is code in it makes it text."""
+    try:
+        return _plain(value)
+    except (_NotPlainError, SearchSpaceError):
+        return {_CODE: steady(repr(value))}
+
+
+def _code_in(plain: Any) -> str | None:
+    """The text of what `_described` found to be code; None: it can be made again."""
+    return str(plain[_CODE]) if isinstance(plain, Mapping) and _CODE in plain else None
+
+
+def made_again(told: Mapping[str, Any]) -> Any:
+    """The ready-made part that `described_part` told of.
 
     Raises:
         TuneError: it is none of ours, or holds code.
     """
-    arguments = dict(described)
+    arguments = dict(told)
     name = str(arguments.pop("type", ""))
-    found = _ready_made(name)
-    if found is None:
+    kind = READY_MADE.get(name)
+    if kind is None:
         raise _needs_caller(name)
-    if isinstance(arguments.get("searcher"), Mapping):
-        arguments["searcher"] = made_again(arguments["searcher"])
-    if isinstance(mutations := arguments.get("hyperparam_mutations"), Mapping):
-        arguments["hyperparam_mutations"] = {k: domain_of_text(v) for k, v in mutations.items()}
-    if arguments.get("sampler") == "TPESampler":
-        del arguments["sampler"]  # the default
+    for argument, plain in arguments.items():
+        if (text := _code_in(plain)) is not None:
+            raise _needs_caller(f"{name}({argument}={text})")
     try:
-        made = found(**{key: value for key, value in arguments.items() if value not in (None, [])})
-    except (TypeError, TuneError) as error:
+        bound = inspect.BoundArguments(inspect.signature(kind.__init__), OrderedDict(self=None))
+        bound.arguments.update({key: _of_plain(plain) for key, plain in arguments.items()})
+        made = kind(*bound.args[1:], **bound.kwargs)
+    except _NeedsCallerError:  # of a part in this one
+        raise
+    except Exception as error:  # the arguments are what a file says
         raise _needs_caller(name) from error
-    if described_part(made) != dict(described):
+    if described_part(made) != dict(told):
         raise _needs_caller(name)
     return made
 
 
-def _ready_made(name: str) -> type[Any] | None:
-    for module in _MODULES:
-        found = getattr(module, name, None)
-        if isinstance(found, type) and found.__module__ == module.__name__:
-            return found
-    return None
-
-
-def described_part(part: Any) -> dict[str, Any]:
-    """What a searcher or scheduler tells of itself; a subclass of ours is not taken for ours."""
-    told: dict[str, Any] = dict(part.describe())
-    kind, name = type(part), str(told.get("type", ""))
-    if kind.__module__ not in {module.__name__ for module in _MODULES} and _ready_made(name):
-        told["type"] = f"{kind.__qualname__}, a subclass of {name}"
-    if "searcher" in told:
-        told["searcher"] = described_part(part.searcher)
-    return told
+def described_part(part: Part) -> dict[str, Any]:
+    """What a part tells of itself; a subclass of ours is not taken for ours."""
+    kinds = [each for each in type(part).__mro__ if READY_MADE.get(each.__name__) is each]
+    name = type(part).__qualname__
+    if kinds and kinds[0] is not type(part):
+        name = f"{name}, a subclass of {kinds[0].__name__}"
+    return {key: _described(value) for key, value in part.describe().items()} | {"type": name}
 
 
 def _needs_caller(name: str) -> TuneError:
-    return TuneError(
+    return _NeedsCallerError(
         f"The experiment was begun with {name or 'a part of its own'}, which the journal cannot "
         "make again. Give it: Tuner.restore(path, trainable, tune_config=TuneConfig(…), "
-        "param_space=…)."
+        "run_config=RunConfig(…), param_space=…)."
     )
 
 
-def stop_of_plain(described: Any) -> Any:
-    """The stop criteria that `StopCriteria.describe()` told of; a TuneError if some are code."""
-    for entry in described or ():
-        if not isinstance(entry, list):
-            raise TuneError(
-                f"The experiment stops by {_shown_stopper(entry)}, which is code. Give it again: "
-                "Tuner.restore(path, trainable, run_config=RunConfig(stop=…))."
-            )
-    found = [{key: (sign, bound) for key, sign, bound in entry} for entry in described or ()]
+def described_stop(criteria: StopCriteria) -> list[Any]:
+    """Stop criteria for the journal: bounds as lists, stoppers as parts."""
+    return [
+        steady(each.bounds) if isinstance(each, Bounds) else described_part(each)
+        for each in criteria.stoppers
+    ]
+
+
+def stop_of_plain(plain: Any) -> Any:
+    """The stop criteria that `described_stop` told of; a TuneError if some are code."""
+    found = [
+        {key: (sign, bound) for key, sign, bound in entry}
+        if isinstance(entry, list)
+        else made_again(entry)
+        for entry in plain or ()
+    ]
     return found or None
 
 
-def _shown_stopper(entry: Any) -> Any:
-    return entry.get("type") if isinstance(entry, Mapping) else entry
+# ---- configs as plain data
 
 
-def is_same_stop(described: Any, criteria: StopCriteria) -> bool:
-    """Whether a header tells of these criteria."""
-    return described in [steady(criteria.describe(by_reason=each)) for each in (False, True)]
+def settings_of(config: TuneConfig | RunConfig) -> dict[str, Any]:
+    """The fields of a config as plain data, but for those that are kept elsewhere."""
+    names = [each.name for each in dataclasses.fields(config)]
+    return {
+        name: _described(getattr(config, name)) for name in names if name not in RECORDED_ELSEWHERE
+    }
+
+
+def filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
+    """What the caller gave, with the recorded values of fields that were left at their defaults.
+
+    Raises:
+        TuneError: one of these is code.
+    """
+    left = {}
+    for name, plain in recorded.items():
+        if not given.leaves_out(name):
+            continue
+        code = _code_in(plain)
+        if code is None:
+            left[name] = _of_plain(plain)
+        elif name in GIVEN_AGAIN:
+            raise TuneError(
+                f"The experiment was begun with {name}={code}, which is code. Give it again: "
+                f"Tuner.restore(path, trainable, tune_config=TuneConfig({name}=…))."
+            )
+    return dataclasses.replace(given, **left)
 
 
 # ---- the header
@@ -250,9 +346,9 @@ def header_of(
         "mode": plan.mode,
         "space": steady(plan.space.describe()),
         "plain_space": plain_space(param_space),
-        "searcher": steady(described_part(plan.searcher)),
-        "scheduler": steady(described_part(plan.scheduler)),
-        "stop": steady(plan.stop.describe()),
+        "searcher": described_part(plan.searcher),
+        "scheduler": described_part(plan.scheduler),
+        "stop": described_stop(plan.stop),
         "settings": dict(settings),
         "versions": versions(),
         "processor": platform.processor() or platform.machine(),
@@ -268,6 +364,35 @@ def versions() -> dict[str, str | None]:
     }
 
 
+def _is_between(low: float, high: float, *kinds: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in kinds and low <= value <= high
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+_HEADER: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("name", "trainable", "order"), _is_text),
+    **dict.fromkeys(("metric", "mode"), _is_text_or_none),
+    **dict.fromkeys(("space", "searcher", "scheduler", "settings", "versions"), _is_mapping),
+    "seed": _is_between(0, MOST, int),
+    "num_samples": _is_between(-1, MOST, int),
+    "num_lanes": _is_between(1, 10_000, int),
+    "cpus": _is_between(0, 1_000_000, int, float),
+    "stop": lambda value: value is None or isinstance(value, list),
+}
+"""What a header's fields may hold: a journal may be a stranger's."""
+
+
 def check_header(header: Mapping[str, Any] | None, path: str) -> None:
     """Raises a JournalError for what is no header, or of a newer format than this one."""
     if header is None or header.get("event") != "header":
@@ -278,7 +403,13 @@ def check_header(header: Mapping[str, Any] | None, path: str) -> None:
     if header.get("format") != FORMAT:
         raise JournalError(
             f"The journal in {path} has the format {header.get('format')!r}; this version knows "
-            f"{FORMAT}. Restore it with the version that wrote it: {header.get('versions')}."
+            f"{FORMAT}. Restore it with the version that wrote it: {header.get('versions')!s:.200}."
+        )
+    if wrong := [name for name, fits in _HEADER.items() if not fits(header.get(name))]:
+        raise JournalError(
+            f"The header of the journal in {path} has {wrong[0]}={header.get(wrong[0])!r:.80}, "
+            "which none has that was written here. It is damaged or forged: bring it back from a "
+            "copy."
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,18 +16,25 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
+import cloudpickle
 import numpy as np
 
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.building import algorithm_class, is_registered
+from trainer.algorithms.building import (
+    algorithm_class,
+    algorithms_of_users,
+    is_registered,
+    register_algorithm,
+)
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError, TuneError
 from trainer.name_resolution import PROGRAM, Source
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints
 
+_LOGGER = logging.getLogger(__name__)
 _LARGE_ARRAY_BYTES: Final = 1_000_000
 _KINDS: Final = (
     "a function, a Trainable class, an Algorithm class, or the name of an algorithm or of a "
@@ -185,6 +193,32 @@ def register_trainable(name: str, trainable: Any, *_: Any) -> None:
     """
     resolve_trainable(trainable)
     _REGISTERED[name] = trainable
+
+
+def packed_names() -> list[bytes]:
+    """The algorithms and trainables that the program gave names, for `take_over_names`.
+
+    Each is packed by itself, so that one that cannot travel leaves the others alone.
+    """
+    calls: list[tuple[Any, ...]] = [(register_algorithm, each) for each in algorithms_of_users()]
+    calls += [(register_trainable, *named) for named in _REGISTERED.items()]
+    packed = []
+    for call in calls:
+        try:
+            packed.append(cloudpickle.dumps(call))
+        except Exception as error:  # noqa: BLE001 - pickling runs users' code
+            _LOGGER.info("%r is not known by its name in trials' processes: %s", call[-1], error)
+    return packed
+
+
+def take_over_names(packed: Sequence[bytes]) -> None:
+    """Gives the same names in this process, but for what cannot be loaded here."""
+    for each in packed:
+        try:
+            register, *arguments = cloudpickle.loads(each)
+            register(*arguments)
+        except Exception as error:  # noqa: BLE001 - unpickling runs users' code
+            _LOGGER.info("What has a name in the program cannot be loaded in a trial: %s", error)
 
 
 # ---- classes

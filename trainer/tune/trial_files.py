@@ -20,7 +20,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,9 +30,11 @@ from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, remedy, replacing
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError
+from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import digest_of
+from trainer.tune.journal_entries import MOST
 from trainer.tune.journal_file import APPENDING, append_whole
-from trainer.tune.trial_handler import pending_name
+from trainer.tune.trial_handler import PENDING, pending_name
 
 ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"
@@ -109,7 +111,7 @@ class TrialFiles:
         except OSError as error:
             raise _refused(self._rows_file, error) from error
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[ResultDict]:
         """All whole rows, in order."""
         if not self._rows_file.exists():
             return
@@ -127,7 +129,7 @@ class TrialFiles:
         with self._rows_file.open("rb") as file:
             return sum(1 for _ in itertools.takewhile(_is_whole, file))
 
-    def last_row(self) -> dict[str, Any] | None:
+    def last_row(self) -> ResultDict | None:
         """The newest whole row; None if there is none. Reads the end of the file only."""
         if not self._rows_file.exists():
             return None
@@ -189,6 +191,13 @@ class TrialFiles:
         if (folder := self.pending(row_number)).is_dir():
             shutil.rmtree(folder, ignore_errors=True)
 
+    def drop_pending(self, *, but: Collection[int] = ()) -> None:
+        """Drops the checkpoints of all rows that do not count, but for some that may."""
+        stay = {pending_name(row) for row in but}
+        for path in self.checkpoints.glob(f"{PENDING}*"):
+            if path.name not in stay:
+                shutil.rmtree(path, ignore_errors=True)
+
     def remove(self, name: str) -> None:
         """Removes a checkpoint."""
         shutil.rmtree(self.checkpoint(name), ignore_errors=True)
@@ -233,7 +242,8 @@ class TrialFiles:
 
     def read_facts(self) -> dict[str, Any]:
         """What `trial.json` says; empty if it is not there or damaged: it decides nothing."""
-        return read_json(self.path / TRIAL_FILE)
+        facts = read_json(self.path / TRIAL_FILE)
+        return facts if all(_fits(name, value) for name, value in facts.items()) else {}
 
     def write_error(self, text: str) -> None:
         """Writes `error.txt`."""
@@ -274,9 +284,19 @@ def read_json(path: Path) -> dict[str, Any]:
     """What `write_json` wrote; empty if the file is not there or damaged: it decides nothing."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether `trial.json` may say this: the folder may be a stranger's."""
+    if name in ("number", "num_rows", "num_failures"):
+        is_missing = value is None and name != "number"
+        return is_missing or (type(value) is int and 0 <= value < MOST)
+    if name in ("status", "stop_reason", "error"):
+        return value is None or isinstance(value, str)
+    return name != "params" or value is None or isinstance(value, dict)
 
 
 def read_trial_facts(folder: Path) -> dict[str, Any]:
@@ -304,21 +324,21 @@ def _is_whole(line: bytes) -> bool:
     return line[:1] == b"{" and line[-2:] == b"}\n"
 
 
-def _row_of_line(line: bytes) -> dict[str, Any] | None:
+def _row_of_line(line: bytes) -> ResultDict | None:
     if not line.endswith(b"\n"):
         return None
     try:
         row = json.loads(line)
-    except ValueError:
+        if not isinstance(row, dict):
+            return None
+        for path, text in row.pop(_NOT_FINITE, ()):
+            place: Any = row
+            for part in path[:-1]:
+                place = place[part]
+            place[path[-1]] = float(text)
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    if not isinstance(row, dict):
-        return None
-    for path, text in row.pop(_NOT_FINITE, ()):
-        place: Any = row
-        for part in path[:-1]:
-            place = place[part]
-        place[path[-1]] = float(text)
-    return row
+    return ResultDict(row)
 
 
 def _not_finite(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], float]]:

@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import Empty
@@ -47,18 +47,23 @@ from trainer.tune.session import (
     old_reporter,
     reported_row,
 )
-from trainer.tune.trainables import AlgorithmTrainable, Trainable, TrainableSpec
+from trainer.tune.trainables import (
+    AlgorithmTrainable,
+    Trainable,
+    TrainableSpec,
+    take_over_names,
+)
 
 STOP_GRACE_S: Final = 5.0
 """Seconds that a function may take to end after it was stopped."""
 
 _LOOK_EVERY_S: Final = 0.05
-_PENDING: Final = ".pending-"
+PENDING: Final = ".pending-"
 
 
 def pending_name(row_number: int) -> str:
     """The name of a reported checkpoint's folder until its row counts."""
-    return f"{_PENDING}{row_number:06d}"
+    return f"{PENDING}{row_number:06d}"
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ class TrialBootstrap:
             None leaves them alone.
         output: files that take what is printed (stdout, stderr); None leaves it where it goes.
         changes_directory: work in the trial's folder.
-        registrations: what is registered with gymnasium in the tuner's process.
+        registrations: envs that are registered in the tuner's process.
+        names: algorithms and trainables that have names there.
         is_own_process: False in the tuner's process.
         time_total_s: seconds that earlier processes took.
         starts_processes: it may start processes, such as runners.
@@ -113,6 +119,7 @@ class TrialBootstrap:
     output: tuple[Path, Path] | None = None
     changes_directory: bool = False
     registrations: bytes = b""
+    names: Sequence[bytes] = ()
     is_own_process: bool = True
     time_total_s: float = 0.0
     starts_processes: bool = False
@@ -139,6 +146,7 @@ class TrialBootstrap:
             )
         if self.registrations:
             take_over_registrations(self.registrations)
+        take_over_names(self.names)
         if self.output is not None:
             _redirect_output(*self.output, is_repair=self.row_number > 0)
         if self.changes_directory and self.context.trial_dir is not None:

@@ -36,7 +36,7 @@ from trainer.tune.journal_entries import (
 from trainer.tune.lanes import Origin
 from trainer.tune.rows import number_at, score_at
 from trainer.tune.session import TuneContext
-from trainer.tune.trainables import TrainableSpec
+from trainer.tune.trainables import TrainableSpec, packed_names
 from trainer.tune.trial_files import (
     SavedCheckpoint,
     TrialFiles,
@@ -122,6 +122,7 @@ class TrialRecords:
         self._folders: dict[int, str] | None = None  # of trials with folders of other names
         self._packed: bytes | None = None
         self._registrations = b""
+        self._names: list[bytes] = []
 
     # ---- records
 
@@ -380,6 +381,13 @@ class TrialRecords:
             record.files.sweep([*names, *map(checkpoint_folder_name, rows)], rows)
             self.remove_unneeded(number)
 
+    def drop_pending(self) -> None:
+        """Removes what was reported with rows that do not count; when no process is left."""
+        wanted = self._controller.unfinished_saves
+        for trial in self._controller.trials:
+            rows = {ref.row_number for ref in wanted if ref.trial == trial.number}
+            self.files_of(trial.number).drop_pending(but=rows)
+
     # ---- processes
 
     def is_ready(self, start: StartTrial) -> bool:
@@ -424,7 +432,7 @@ class TrialRecords:
         record.files.create()
         if self._packed is None and not tuning.in_process:
             self._packed = _packed(self._spec, "the trainable")
-            self._registrations = packed_registrations()
+            self._registrations, self._names = packed_registrations(), packed_names()
         context = TuneContext(
             trial_number=start.trial,
             seed=start.seed,
@@ -449,6 +457,7 @@ class TrialRecords:
             output=output,  # type: ignore[arg-type]  # mypy loses the length of the tuple
             changes_directory=tuning.chdir_to_trial_dir,
             registrations=self._registrations,
+            names=self._names,
             is_own_process=not tuning.in_process,
             time_total_s=record.time_total_s,
             starts_processes=self._spec.may_start_processes(start.config),
