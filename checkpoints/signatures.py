@@ -2,6 +2,7 @@
 
     signature = sign(data)            where it is saved
     is_own(data, signature)           where it is read
+    trust(data), is_trusted(data)     files that hold no signature, once the user has said so
 
 HMAC-SHA256 (RFC 2104) with a key of the user's: 32 random bytes in a file of the folder where a
 user's programs keep data, made on first use, that only this user can read. It says nothing about
@@ -29,14 +30,42 @@ DATA_VARIABLE: Final = "LOCAL_TRAINER_DATA"
 """Environment variable with another folder for the key than the user's folder of data."""
 
 _KEY_FILE: Final = "signing-key"
+_TRUSTED: Final = "trusted"
 _KEY_BYTES: Final = 32
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
+class Signer:
+    """Signs and recognises with one key, which was read once.
+
+    Args:
+        key: the user's.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def sign(self, data: bytes) -> str:
+        """The signature of bytes."""
+        return hmac.new(self._key, data, hashlib.sha256).hexdigest()
+
+    def is_own(self, data: bytes, signature: object) -> bool:
+        """Whether this key signed these bytes; `signature` may be anything."""
+        return isinstance(signature, str) and hmac.compare_digest(
+            self.sign(data).encode(), signature.encode("utf-8", "replace")
+        )
+
+
+def signer(*, may_make: bool) -> Signer | None:
+    """What signs with the user's key; None without one, which is made if `may_make`."""
+    key = _key(_folder() / _KEY_FILE, may_make=may_make)
+    return None if key is None else Signer(key)
+
+
 def sign(data: bytes) -> str | None:
     """The signature of bytes that are about to be saved; None without a key."""
-    key = _key(_key_path(), may_make=True)
-    return None if key is None else hmac.new(key, data, hashlib.sha256).hexdigest()
+    own = signer(may_make=True)
+    return None if own is None else own.sign(data)
 
 
 def is_own(data: bytes, signature: object) -> bool:
@@ -46,18 +75,33 @@ def is_own(data: bytes, signature: object) -> bool:
         data: what was read.
         signature: what stood beside it; anything, where the file is a stranger's.
     """
-    if not isinstance(signature, str):
-        return False
-    key = _key(_key_path(), may_make=False)
-    if key is None:
-        return False
-    expected = hmac.new(key, data, hashlib.sha256).hexdigest()
-    return hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
+    own = signer(may_make=False)
+    return own is not None and own.is_own(data, signature)
 
 
-def _key_path() -> Path:
-    folder = os.environ.get(DATA_VARIABLE) or platformdirs.user_data_dir("local-trainer", False)
-    return Path(folder) / _KEY_FILE
+# ---- files that cannot hold a signature
+#
+# A config that a user wrote by hand. Once it was opened with `--allow-code`, its signature is kept
+# as the name of an empty file beside the key, so that it opens until it is changed.
+
+
+def trust(data: bytes) -> None:
+    """Lets a file with this content open without a question from now on, where there is a key."""
+    signature = sign(data)
+    if signature is not None:
+        folder = _folder() / _TRUSTED
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / signature).touch()
+
+
+def is_trusted(data: bytes) -> bool:
+    """Whether this user has trusted a file with this content."""
+    own = signer(may_make=False)
+    return own is not None and (_folder() / _TRUSTED / own.sign(data)).exists()
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(DATA_VARIABLE) or platformdirs.user_data_dir("local-trainer", False))
 
 
 def _key(path: Path, *, may_make: bool) -> bytes | None:

@@ -33,6 +33,7 @@ def read(directory: Path) -> dict[str, Any]:
     assert manifest["format"] == "local-trainer-checkpoint"
     assert manifest["format_version"] == 1
     checksum = manifest.pop("checksum")
+    manifest.pop("signature", None)
     unsigned = json.dumps(manifest, indent=1) + "\n"
     assert hashlib.sha256(unsigned.encode("ascii")).hexdigest() == checksum
     states = {}

@@ -6,17 +6,23 @@ import json
 import os
 import shutil
 import stat
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callbacks import RLlibCallback
+from callbacks import CallbackError, RLlibCallback
 from checkpoints import CheckpointError, CodeNotAllowedError, read_manifest
 from checkpoints.signatures import DATA_VARIABLE, is_own, sign
-from trainer import Algorithm, PPOConfig, StochasticSampling
+from tests import command_line
+from tests.command_line import SMALL
+from trainer import Algorithm, PPOConfig, StochasticSampling, tune
+from trainer.errors import JournalError
+from trainer.runner_group.crash_files import is_own_crash, read_crash
 from trainer.testing import CountdownEnv
+from trainer.tune.journal_file import line_of
 
 
 class Mine(RLlibCallback):
@@ -130,6 +136,116 @@ def test_what_goes_on_from_a_strangers_file_is_not_signed(
     assert not read_manifest(mine).is_own
     with Algorithm.from_checkpoint(theirs, allow_code=True) as algo:
         assert read_manifest(algo.save_to_path(tmp_path / "trusted")).is_own
+
+
+# ---- experiments, crash files, configs
+
+
+ENV_MODULE = "a_module_with_an_env_of_mine"
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The dotted path of an env in a module of the user's folder."""
+    text = "from trainer.testing import CountdownEnv\nclass Mine(CountdownEnv): pass\n"
+    (tmp_path / f"{ENV_MODULE}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, ENV_MODULE, raising=False)
+    return f"{ENV_MODULE}.Mine"
+
+
+SPACE: dict[str, Any] = {
+    "num_env_runners": 0,
+    "train_batch_size": 8,
+    "minibatch_size": 8,
+    "num_epochs": 1,
+    "model": {"fcnet_hiddens": [2]},
+    "lr": tune.choice([1e-3]),
+}
+
+
+def test_an_experiment_that_was_begun_here_goes_on_and_anothers_asks(
+    env: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    tune.Tuner(
+        "PPO",
+        param_space={**SPACE, "env": env},
+        tune_config=tune.TuneConfig(in_process=True),
+        run_config=tune.RunConfig(
+            name="e", storage_path=str(tmp_path), stop={"training_iteration": 1}, verbose=0
+        ),
+    ).fit()
+    more = {"tune_config": tune.TuneConfig(num_samples=2, in_process=True)}
+    grid = tune.Tuner.restore(tmp_path / "e", "PPO", **more).fit()
+    assert [result.error for result in grid] == [None, None]
+    journal = tmp_path / "e" / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole.replace(b'"lr": 0.001', b'"lr": 0.002', 1))
+    with pytest.raises(JournalError):
+        tune.Tuner.restore(tmp_path / "e", "PPO")
+    *lines, last = whole.splitlines(keepends=True)
+    forged = line_of(json.loads(last[last.index(b'"entry": ') + 9 : -2]))
+    journal.write_bytes(b"".join([*lines, forged]))  # one line that is not signed
+    with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
+        tune.Tuner.restore(tmp_path / "e", "PPO")
+    journal.write_bytes(whole)
+    tune.Tuner.restore(tmp_path / "e", "PPO")
+    request.getfixturevalue("as_another_user")
+    with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
+        tune.Tuner.restore(tmp_path / "e", "PPO")
+    tune.Tuner.restore(tmp_path / "e", "PPO", allow_code=True)
+
+
+class Failing(RLlibCallback):
+    def on_episode_end(self, **kwargs: Any) -> None:
+        raise ValueError("on purpose")
+
+
+def test_a_crash_file_that_was_written_here_is_played_and_anothers_asks(
+    env: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    made = config().environment(env, env_config={"min_length": 3}).callbacks(None)
+    made.env_runners(exploration_config={"type": f"{__name__}.Own"})
+    made.callbacks(on_episode_end=None).fault_tolerance(crash_dir=str(tmp_path / "crashes"))
+    with made.copy().callbacks(Failing).build_algo() as algo, pytest.raises(CallbackError):
+        _ = [algo.train() for _ in range(20)]
+    (file,) = (tmp_path / "crashes").glob("*.crash")
+    record = read_crash(file)
+    assert is_own_crash(record)
+    assert not is_own_crash({**record, "number": record["number"] + 1})
+    request.getfixturevalue("as_another_user")
+    assert not is_own_crash(record)
+
+
+TRAIN = ["--stop-iterations", "1", "--num-env-runners", "0"]
+
+
+def test_a_config_that_a_run_wrote_begins_it_again(
+    env: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    command_line.run("train", "--env", env, *SMALL, *TRAIN, "--run-dir", "one", folder=tmp_path)
+    settings = ["train", "--config", "one/settings.json", "--run-dir"]
+    command_line.run(*settings, "two", folder=tmp_path)
+    file = tmp_path / "one" / "settings.json"
+    text = file.read_text()
+    file.write_text(text.replace('"iterations": 1', '"iterations": 2'))
+    refused = command_line.run(*settings, "three", folder=tmp_path, code=1).stderr
+    assert f"`env` names '{env}'" in refused
+    command_line.run(*settings, "three", "--env", env, folder=tmp_path)
+    file.write_text(text)
+    request.getfixturevalue("as_another_user")
+    assert "--allow-code" in command_line.run(*settings, "four", folder=tmp_path, code=1).stderr
+
+
+def test_a_config_of_ones_own_asks_once(env: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"env": env, "config": {"lr": 0.001}}))
+    words = ["train", "--config", "mine.json", *SMALL, *TRAIN, "--run-dir"]
+    assert "--allow-code" in command_line.run(*words, "one", folder=tmp_path, code=1).stderr
+    command_line.run(*words, "one", "--allow-code", folder=tmp_path)
+    command_line.run(*words, "two", folder=tmp_path)
+    file.write_text(file.read_text() + "\n")
+    assert "--allow-code" in command_line.run(*words, "three", folder=tmp_path, code=1).stderr
 
 
 # ---- the key

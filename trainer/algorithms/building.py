@@ -285,6 +285,7 @@ def make_group(
                 "algorithm": getattr(config.algo_class, "__name__", ""),
                 "config": config.get_state(),
             },
+            is_own_work=config.source.is_trusted,
         ),
         on_recreated=on_recreated,
         on_metrics=on_metrics,

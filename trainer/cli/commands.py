@@ -51,7 +51,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.settings import raise_problems
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
-from trainer.runner_group.crash_files import read_crash
+from trainer.runner_group.crash_files import is_own_crash, read_crash
 from trainer.runtime.run_lock import RunLock
 from trainer.tune.journal_file import JOURNAL_FILE
 from trainer.tune.trial_records import TRIALS_FOLDER
@@ -372,7 +372,9 @@ def _described(
 
     What is on the command line wins; stop criteria there replace those of the file.
     """
-    experiment = Experiment() if arguments.config is None else read_experiment(arguments.config)
+    experiment = Experiment()
+    if arguments.config is not None:
+        experiment = read_experiment(arguments.config, allow_code=arguments.allow_code)
     if all(getattr(arguments, name) is None for name in STOPS):
         vars(arguments).update(experiment.stops)
     for name, value in experiment.saving.items():
@@ -569,6 +571,6 @@ def _config_of_episode(arguments: argparse.Namespace, record: State) -> Algorith
             + (", or name the env: --env package.module.MyEnv." if missing == ["env"] else ".")
         )
     config: AlgorithmConfig = algorithm_class(record["algorithm"]).config_class.from_state(
-        state, code=code
+        state, code=code, allow_code=is_own_crash(record)
     )
     return config

@@ -336,6 +336,11 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "settings.json of a run; a .py file that defines `config` (and `stop`); or module:name. "
         "Other arguments win over it",
     )
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="import what the file of --config names; remembered until the file is changed",
+    )
 
 
 def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
