@@ -136,6 +136,7 @@ from trainer.types import AgentId, ModuleId, State
 _LOGGER: Final = logging.getLogger(__name__)
 _WITH_POSITIONS: Final = ("env_runners", "evaluation")
 """Components with running episodes, which runners and the main process share."""
+_OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
@@ -1684,22 +1685,45 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     def stop(self) -> None:
         """Waits for a save in the background, ends all processes and closes all envs. Idempotent.
 
-        Nothing but reading results is possible afterwards.
+        Nothing but reading results is possible afterwards. While another thread trains, its
+        `train()` waits for runners no longer: it is undone, and raises an AlgorithmStoppedError.
 
         Raises:
             CheckpointWriteError: a save in the background failed; everything has ended all the
                 same. A `with` block that is left by an exception logs it instead.
+            TrainerError: another thread is still at work after 10 s, in an update, a callback or an
+                env of this process. All worker processes have ended; call it again when that
+                thread is done.
         """
+        self._is_stopped = True
+        evaluation = self.eval_env_runner_group
+        groups = [self.env_runner_group, *([] if evaluation is None else [evaluation])]
+        self._end_call_of_other_thread(groups)
         try:
             self.finish_saving()
         finally:
-            self._is_stopped = True
             release_directories(self)
-            self._stop_groups()
+            self._stop_groups(groups)
 
-    def _stop_groups(self) -> None:
-        evaluation = self.eval_env_runner_group
-        groups = [self.env_runner_group, *([] if evaluation is None else [evaluation])]
+    def _end_call_of_other_thread(self, groups: Sequence[EnvRunnerGroup]) -> None:
+        if not self._one_thread.other_at_work():
+            return
+        for group in groups:
+            group.cancel()
+        try:
+            if doing := self._one_thread.other_at_work(after_s=_OTHERS_END_WITHIN_S):
+                raise TrainerError(
+                    f"stop() has waited {_OTHERS_END_WITHIN_S:.0f} s for {doing}, which is in an "
+                    "update, a callback or an env of this process. All worker processes have "
+                    "ended; what belongs to this process cannot be closed while it is in use. "
+                    "Call stop() again when that thread is done."
+                )
+        except BaseException:
+            for group in groups:
+                group.kill()
+            raise
+
+    def _stop_groups(self, groups: Sequence[EnvRunnerGroup]) -> None:
         try:
             for group in reversed(groups):
                 group.stop()
