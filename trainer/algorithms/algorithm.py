@@ -48,12 +48,14 @@ from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
     ACTORS,
+    ATTRIBUTES,
     MAY_BE_MISSING,
     ActorStates,
     ConfigCode,
     ConfigRecord,
     ConnectorsRecord,
     MetricsRecord,
+    OwnAttributes,
     check_facts,
     check_given_state,
     class_of_checkpoint,
@@ -155,7 +157,9 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     Subclasses name their `config_class` and implement `make_learner` and `training_step`. A class
     derived from PPO or another algorithm may override `training_step`, `step`, `setup`, `evaluate`
-    and `get_default_config`, too.
+    and `get_default_config`, too. Attributes that it adds are saved, restored and undone with the
+    rest if they are plain data; the first time, a warning names those that are not. To save them in
+    its own way, it extends `get_state` and `set_state`.
 
     Attributes:
         config: the settings: validated, frozen, and the algorithm's own.
@@ -192,6 +196,19 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     _restored_time_s: float
     _takes_checked_states: bool = False
     _shares_positions: bool = False
+    # Declared, so that they are told from the attributes of a class derived from this one.
+    _no_settings: set[str]
+    _is_stopped: bool
+    _one_thread: OneThread
+    _learns: dict[ModuleId, bool]
+    _actor_states: ActorStates
+    _code: ConfigCode
+    _attributes: OwnAttributes
+    _ahead: SampleAhead
+    _evaluations: Evaluations
+    _iterations: TrainingIterations
+    _modules: ModuleChanges
+    _inference: ByModule[Inference]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -245,6 +262,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         )
         self._actor_states = ActorStates()
         self._code = ConfigCode(self.config)
+        self._attributes = OwnAttributes(self)
         self._ahead = SampleAhead(self)
         self._evaluations = Evaluations(self, self._make_evaluation_group)
         self.callbacks = make_callbacks(self.config)
@@ -1247,6 +1265,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             ("evaluation", self._evaluations),
             ("metrics", MetricsRecord(self.metrics, self.episode_statistics)),
             ("callbacks", self.callbacks),
+            *([(ATTRIBUTES, self._attributes)] if self._attributes.are_saved else []),
         ]
 
     def _config_state(self) -> State:
@@ -1639,7 +1658,13 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        may_differ = (ACTORS, SAMPLE_AHEAD)  # what follows: `_take_state`
+        if ATTRIBUTES in expected and ATTRIBUTES not in found:
+            _LOGGER.warning(
+                "The checkpoint %s holds no attributes of %s; they stay as they are.",
+                path,
+                type(self).__name__,
+            )
+        may_differ = (ACTORS, ATTRIBUTES, SAMPLE_AHEAD)  # what follows: `_take_state`
         try:
             super()._check_components(
                 expected=[name for name in expected if name not in may_differ],
