@@ -152,6 +152,7 @@ NEW_FILES_OF_WHAT_WAS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxy
             "trainer/old_names.py",
             "trainer/rllib_names/installing.py",
             "trainer/runtime/run_lock.py",
+            "trainer/runtime/start_errors.py",
         ),
         "checkpoints of 0.1.0 name modules that have moved since": ("checkpoints/moved_names.py",),
         "the interface between sampling and processes, which 0.1.0 had without a name": (
