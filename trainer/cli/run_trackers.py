@@ -26,6 +26,7 @@ from callbacks.ready_made.trackers import (
     ServiceSender,
     checkpoint_artifact,
     facts_of,
+    finish_all,
     new_videos,
 )
 from checkpoints.nearest_names import did_you_mean
@@ -43,11 +44,14 @@ TRACKERS: Final = ("wandb", "mlflow", "trackio", "aim")
 class RunTrackers:
     """Hands results, and by choice checkpoints and videos, to the services of a run.
 
-        trackers = RunTrackers(algo, directory, plan)
-        trackers.forget()                 # only if the run begins anew
-        trackers.send(result)             # per iteration
-        trackers.send_checkpoint(path)    # when one was saved
-        trackers.close()
+        with RunTrackers(algo, directory, plan) as trackers:
+            trackers.forget()                 # only if the run begins anew
+            trackers.send(result)             # per iteration
+            trackers.send_checkpoint(path)    # when one was saved
+            trackers.close()
+
+    The end of the block waits for services as long as they get on, see `ServiceSender.await_end`,
+    while this process holds the run; Ctrl-C ends the wait.
 
     Args:
         algo: what is trained.
@@ -107,6 +111,17 @@ class RunTrackers:
         """Has the runs of the services ended when all was sent."""
         for sender in self._senders.values():
             sender.close()
+
+    def __enter__(self) -> RunTrackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        senders = list(self._senders.values())
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            for sender in senders:
+                sender.abandon()
+        else:
+            finish_all(senders)
 
 
 def tracker_service(name: str) -> TrackerService:
