@@ -281,7 +281,13 @@ class ServiceSender:
         """Has the run of the service ended when all rows are sent; a further row opens it again."""
         run = self._run
         if run is not None:
-            self._submit(run.close, has_limit=False)
+            self._submit(partial(self._close, run), has_limit=False)
+
+    def _close(self, run: _ServiceRun) -> None:
+        run.close()
+        _UNFINISHED.discard(self)
+        if self._writer is not None and self._writer.num_waiting > 1:  # besides this
+            _UNFINISHED.add(self)
 
     def await_end(self) -> bool:
         """Waits for what `close` has begun, as long as the service gets on.
@@ -315,6 +321,12 @@ class ServiceSender:
                     "Ctrl-C ends the wait.",
                     self._name,
                 )
+        if self.num_lost:
+            _LOGGER.warning(
+                "%s did not get everything. Rows are kept, and can be sent later: "
+                "local-trainer track --help.",
+                self._name,
+            )
         return True
 
     @property
@@ -353,8 +365,8 @@ class ServiceSender:
 
     def _submit(self, action: Callable[[], object], *, has_limit: bool = True) -> None:
         assert self._writer is not None  # noqa: S101 - begun before
-        _finish_before_threads_end(self)
         self._writer.submit(action, has_limit=has_limit)
+        _finish_before_threads_end(self)  # in this order, for `_close` looks in the other one
 
 
 _SENDERS: Final[WeakValueDictionary[Path, ServiceSender]] = WeakValueDictionary()

@@ -548,6 +548,7 @@ def test_rows_of_a_service_that_opens_only_at_the_end_are_sent_then(
     sender = ServiceSender(Late(store, num_failures=1), tmp_path / "run.json")
     sender.send(row(1), FACTS, [])
     assert trackers.finish_all([sender])
+    assert sender not in trackers._UNFINISHED
     assert (sent(store), sender.num_lost, store.events) == ([[100]], 0, ["open", "close"])
 
 
