@@ -10,15 +10,15 @@ import pytest
 
 from checkpoints import CheckpointMismatchError
 from trainer import (
+    DQN,
+    PG,
     PPO,
+    SAC,
     Algorithm,
     CallbackError,
     ConfigError,
-    DQNConfig,
     MetricsLogger,
-    PGConfig,
     PPOConfig,
-    SACConfig,
     TrainerError,
     UnknownSettingError,
 )
@@ -262,17 +262,17 @@ def test_an_attribute_that_is_a_component_is_not_named_as_left_out(
 def test_attributes_of_our_own_classes_are_no_part_of_it_and_cannot_be_given(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for made in (PPOConfig, DQNConfig, SACConfig, PGConfig):
-        env = ContinuousEnv if made is SACConfig else CountdownEnv
-        cls = type("Mine", (made().algo_class,), {})
-        config = made().environment(env).env_runners(num_env_runners=0)
+    for base in (PPO, DQN, SAC, PG):
+        env = ContinuousEnv if base is SAC else CountdownEnv
+        cls: type[Algorithm] = _made(base)
+        config = base.get_default_config().environment(env).env_runners(num_env_runners=0)
         config.training(model={"fcnet_hiddens": [4]}, train_batch_size=200)
         with cls(config) as algo:
             algo.train()
             algo.evaluate()
-            path = algo.save_to_path(tmp_path / made.__name__, background=True)
+            path = algo.save_to_path(tmp_path / base.__name__, background=True)
             algo.restore_from_path(path)
-            assert algo.get_state()["attributes"] == {}, made
+            assert algo.get_state()["attributes"] == {}, base
     assert "leaves out" not in caplog.text
     with Remembering(_SETTINGS) as algo:
         for name in ("root_seed", "train", "_is_stopped", "__dict__"):

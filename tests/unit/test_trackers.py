@@ -517,6 +517,24 @@ def test_the_end_of_the_process_gives_up_a_service_that_never_starts(tmp_path: P
     assert "local-trainer track" in told
 
 
+def test_ctrl_c_ends_the_wait_for_a_service(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(_: ServiceSender, timeout_s: float) -> bool:
+        raise KeyboardInterrupt
+
+    store.answers.clear()
+    sender = ServiceSender(Service(store), tmp_path / "run.json")
+    sender.send(row(1), FACTS, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(ServiceSender, "flush", interrupted)
+        assert not trackers.finish_all([sender])
+    assert sender not in trackers._UNFINISHED
+    assert "Ctrl-C has ended the wait" in caplog.text
+    store.answers.set()
+    assert sender.flush(10)
+
+
 class Late(Service):
     """Cannot be opened the first times."""
 

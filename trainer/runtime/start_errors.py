@@ -25,7 +25,7 @@ def describe_start_error(error: Exception) -> str:
             f"{text}; the limit of processes and threads (`ulimit -u`, or of the container) or the "
             "memory is used up: raise it, or use fewer runners; num_env_runners=0 needs none"
         )
-    if number == errno.ENOSPC and error.filename is None:
+    if number == errno.ENOSPC and getattr(error, "filename", None) is None:
         return (
             f"{text}; the semaphores of processes are files in {_SHARED_MEMORY}, which has "
             f"{_room(_SHARED_MEMORY)}: make it larger (a container has 64 MB: `docker run "
