@@ -120,7 +120,7 @@ def _add_legend(figure: Any, axes: Any) -> None:
     """Names the curves: few within the axes, many beside them, where they cover none."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) <= _MOST_NAMED_INSIDE:
-        axes.legend(frameon=False, loc="best")
+        _as_plain_text(axes.legend(frameon=False, loc="best"))
         return
     names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
     num_left = len(names) - _MOST_NAMED
@@ -128,7 +128,14 @@ def _add_legend(figure: Any, axes: Any) -> None:
         (nothing,) = axes.plot([], [], linestyle="none")
         handles = [*handles[:_MOST_NAMED], nothing]
         names = [*names[:_MOST_NAMED], f"and {num_left} more"]
-    figure.legend(handles, names, frameon=False, loc="outside right upper", fontsize="x-small")
+    beside: dict[str, Any] = {"loc": "outside right upper", "fontsize": "x-small"}
+    _as_plain_text(figure.legend(handles, names, frameon=False, **beside))
+
+
+def _as_plain_text(legend: Any) -> None:
+    """Dollar signs in names begin no formula."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def metric_label(metric: str) -> str:
