@@ -49,6 +49,7 @@ from checkpoints.errors import (
     CheckpointVersionError,
     CheckpointWriteError,
     CodeNotAllowedError,
+    LinkError,
     StateError,
 )
 from checkpoints.file_system import FileSystem
@@ -86,6 +87,7 @@ __all__ = [
     "FoundCheckpoint",
     "HasLargeArrays",
     "HasState",
+    "LinkError",
     "Manifest",
     "NewArray",
     "PathLike",

@@ -7,6 +7,7 @@
     ├── CheckpointVersionError                        written by a newer format or another Python
     ├── CheckpointMismatchError                       whole, but not made for this object
     ├── CheckpointWriteError (OSError)                it could not be saved; says what is there now
+    ├── LinkError                                     a link leads out of the folder of a run
     ├── CodeNotAllowedError                           loading would run code, and was not allowed to
     └── StateError (TypeError)                        the state is not plain data; names the place
 
@@ -42,6 +43,10 @@ class CheckpointMismatchError(CheckpointError):
 
 class CheckpointWriteError(CheckpointError, OSError):
     """The checkpoint could not be saved; what was there before is whole."""
+
+
+class LinkError(CheckpointError):
+    """A link in a run's or experiment's folder leads out of it; names the link and its target."""
 
 
 class CodeNotAllowedError(CheckpointError):

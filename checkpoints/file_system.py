@@ -30,7 +30,8 @@ if sys.platform != "win32":
 # ---- file system
 
 _NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
-_NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""What the system answers for paths that lead to nothing."""
 
 
 _ABOUT_RIGHTS: Final = "Check the owner and the permissions of the path and of the folders above it"
@@ -200,7 +201,7 @@ def regular_file_size(path: Path) -> int | None:
     try:
         status = path.lstat()
     except OSError as error:
-        if error.errno not in _NOTHING_THERE:
+        if error.errno not in NOTHING_THERE:
             raise unreadable(path, error) from error
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None

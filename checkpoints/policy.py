@@ -7,15 +7,18 @@
 
 A file is an `.npz`: constants by name, and under "policy" a JSON text that says which operators of
 ONNX lead from the inputs to the outputs. Nothing in a file is executed: operators are looked up in
-the table below.
+the table below. A file may come from a stranger: whatever is wrong with it is a `PolicyFileError`,
+and it takes no more memory than `MAX_FREE_BYTES` and its size account for.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +33,21 @@ STATE_OUT: Final = "state_out/"
 PREV_REWARDS: Final = "prev_rewards"
 """The input with the rewards before, if the network reads them."""
 
+MAX_FREE_BYTES: Final = 64 * 2**20
+"""What the arrays of a file may take beyond `MAX_RATIO` times its size."""
+MAX_RATIO: Final = 8
+"""How many times larger than a file its arrays may be; weights are compressed to 90 %."""
+MAX_NUMBERS_PER_ROW: Final = 2**23
+"""How many numbers the inputs together may have for one observation, and all operators may give."""
+
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_AGAIN: Final = "write it again: local-trainer export RUN policy.npz --policy"
+_HEADER: Final = re.compile(
+    rb"\{'descr': '([<>|=][biuf][0-9]{1,2})', 'fortran_order': (False|True), "
+    rb"'shape': \(((?:[0-9]{1,18}(?:, |,|(?=\))))*)\), \} *\n"
+)
+"""What NumPy writes before the numbers of an array; read here without evaluating it."""
 
 
 class PolicyFileError(ValueError):
@@ -45,23 +62,62 @@ def load_policy(file: str | os.PathLike[str]) -> Policy:
         PolicyFileError: it is no policy file, or damaged, or of another format.
     """
     try:
-        with Path(file).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            constants = {name: arrays[name] for name in arrays.files}
+        with Path(file).open("rb") as opened, zipfile.ZipFile(opened) as archive:
+            constants = dict(_arrays_in(archive, os.fstat(opened.fileno()).st_size))
         described = json.loads(bytes(constants.pop("policy")))
         if described["format"] != FORMAT:
             raise PolicyFileError(
-                f"{file} has format {described['format']!r}; this loader reads {FORMAT}. Take the "
-                "loader of the version that wrote the file."
+                f"{file} has format {described['format']!r:.40}; this loader reads {FORMAT}. Take "
+                "the loader of the version that wrote the file."
             )
         return Policy(described, constants)
-    except (OSError, AttributeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise PolicyFileError(_no_policy(file, error)) from error
-    except (KeyError, TypeError, ValueError, RecursionError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, PolicyFileError):
-            raise
-        raise PolicyFileError(_no_policy(file, error)) from error
+    except (FileNotFoundError, PolicyFileError):
+        raise
+    except Exception as error:
+        # Any: damage makes zipfile, zlib and NumPy raise a dozen classes, which differ by version.
+        raise PolicyFileError(
+            f"{file} is no policy file, or damaged ({type(error).__name__}: {error!s:.200}); "
+            f"{_AGAIN}"
+        ) from error
+
+
+def _arrays_in(archive: zipfile.ZipFile, file_bytes: int) -> Iterator[tuple[str, Array]]:
+    """The arrays of an archive by name; none is made before its size is known to be allowed."""
+    most = MAX_FREE_BYTES + MAX_RATIO * file_bytes
+    entries = archive.infolist()
+    num_bytes = sum(entry.file_size for entry in entries)
+    if num_bytes > most:
+        raise ValueError(
+            f"{num_bytes:,} bytes are packed into {file_bytes:,}, more than the {most:,} allowed"
+        )
+    for entry in entries:
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{entry.filename!r:.80} is packed in a way that NumPy does not use")
+        with archive.open(entry) as member:
+            yield entry.filename.removesuffix(".npy"), _array(member, entry)
+
+
+def _array(member: Any, entry: zipfile.ZipInfo) -> Array:
+    """An array in NumPy's format 1.0, as `np.savez` writes it."""
+    start = member.read(10)
+    if start[:8] != b"\x93NUMPY\x01\x00":
+        raise ValueError(f"{entry.filename!r:.80} is no array")
+    header_bytes = int.from_bytes(start[8:], "little")
+    header = _HEADER.fullmatch(member.read(header_bytes))
+    if header is None:
+        raise ValueError(f"{entry.filename!r:.80} is no array of numbers")
+    dtype = np.dtype(header[1].decode())
+    shape = tuple(int(size) for size in header[3].split(b",") if size.strip())
+    if math.prod(shape) * dtype.itemsize != entry.file_size - 10 - header_bytes:
+        raise ValueError(f"{entry.filename!r:.80} has another size than its shape {shape} says")
+    array: Array = np.empty(shape, dtype, order="F" if header[2] == b"True" else "C")
+    memory = array.reshape(-1, order="A").view(np.uint8).data
+    while memory:  # in pieces: `readinto` makes a copy of what it reads
+        num_read = member.readinto(memory[: 2**20])
+        if not num_read:
+            raise EOFError(f"{entry.filename!r:.80} ends early")
+        memory = memory[num_read:]
+    return array  # the last piece has been compared with the checksum
 
 
 class Policy:
@@ -81,7 +137,7 @@ class Policy:
         """
         self.inputs = [_value(value) for value in described["inputs"]]
         self.outputs = [_value(value) for value in described["outputs"]]
-        self.facts: dict[str, str] = dict(described["facts"])
+        self.facts = {str(name): str(fact) for name, fact in described["facts"].items()}
         self._constants = dict(constants)
         self._nodes = [
             (node["operator"], list(node["inputs"]), node["output"], dict(node["attributes"]))
@@ -92,10 +148,22 @@ class Policy:
             missing = [name for name in inputs if name not in known]
             if operator not in _OPERATORS or missing:
                 raise PolicyFileError(
-                    f"The policy needs {operator!r} of {missing or inputs}, which is not known "
-                    "here. Take the loader of the version that wrote the file."
+                    f"The policy needs {operator!r:.80} of {missing or inputs!r:.200}, which is "
+                    "not known here. Take the loader of the version that wrote the file."
                 )
             known.add(output)
+        outputs = {name for name, _, _ in self.outputs}
+        if not outputs <= known or "action" not in outputs:
+            raise PolicyFileError(
+                f"The policy gives {sorted(outputs & known)}; expected 'action' and all of "
+                f"{sorted(outputs)}. It is damaged; {_AGAIN}"
+            )
+        num_numbers = sum(math.prod(shape) for _, shape, _ in self.inputs)
+        if num_numbers > MAX_NUMBERS_PER_ROW:
+            raise PolicyFileError(
+                f"The policy reads {num_numbers:,} numbers for one observation, more than the "
+                f"{MAX_NUMBERS_PER_ROW:,} that it may. It is damaged; {_AGAIN}"
+            )
 
     @property
     def is_stateful(self) -> bool:
@@ -165,10 +233,32 @@ class Policy:
         Raises:
             PolicyFileError: one is missing, unknown, not finite, or of another shape.
         """
-        values = {**self._constants, **self._checked(inputs)}
+        checked = self._checked(inputs)
+        num_rows = min(map(len, checked.values()), default=1)
+        values, num_left = {**self._constants, **checked}, max(1, num_rows) * MAX_NUMBERS_PER_ROW
         for operator, names, output, attributes in self._nodes:
-            values[output] = _OPERATORS[operator](*(values[name] for name in names), **attributes)
+            arrays = [values[name] for name in names]
+            try:
+                num_left -= _num_numbers(operator, arrays, attributes)
+                if num_left < 0:
+                    raise ValueError(f"more than {MAX_NUMBERS_PER_ROW:,} numbers for a row")
+                result = np.asarray(_OPERATORS[operator](*arrays, **attributes))
+                values[output] = result.astype(_numbers(result.dtype.name), copy=False)
+            except Exception as error:  # any: a forged graph puts any value into any operator
+                raise PolicyFileError(
+                    f"{operator} of arrays of shapes {[array.shape for array in arrays]} failed "
+                    f"({type(error).__name__}: {error!s:.200}): the file is damaged; {_AGAIN}"
+                ) from error
+        self._check_outputs(values, num_rows)
         return {name: values[name] for name, _, _ in self.outputs}
+
+    def _check_outputs(self, values: Mapping[str, Array], num_rows: int) -> None:
+        for name, shape, _ in self.outputs:
+            if values[name].shape != (num_rows, *shape):
+                raise PolicyFileError(
+                    f"The policy gave {name!r:.80} of shape {values[name].shape}, and its file "
+                    f"says {(num_rows, *shape)}: it is damaged; {_AGAIN}"
+                )
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         wanted = {name: (shape, dtype) for name, shape, dtype in self.inputs}
@@ -208,15 +298,46 @@ class Policy:
         return checked
 
 
-def _no_policy(file: Any, error: Exception) -> str:
-    return (
-        f"{file} is no policy file, or damaged ({type(error).__name__}: {error}). Write it again: "
-        "local-trainer export RUN policy.npz --policy"
-    )
-
-
 def _value(described: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Any]:
-    return described["name"], tuple(described["shape"]), np.dtype(described["dtype"])
+    name, shape, dtype = described["name"], tuple(described["shape"]), _numbers(described["dtype"])
+    sizes_fit = all(type(size) is int and size >= 0 for size in shape)
+    if type(name) is not str or not sizes_fit or math.prod(shape) > MAX_NUMBERS_PER_ROW:
+        raise ValueError(f"{name!r:.80} of shape {shape!r:.80} is no input and no output")
+    return name, shape, dtype
+
+
+def _numbers(name: Any) -> np.dtype[Any]:
+    """The dtype of a name; a ValueError if it is none of numbers."""
+    dtype = np.dtype(name if isinstance(name, str) else "O")
+    if dtype.kind not in "biuf":
+        raise ValueError(f"{name!r:.80} is no type of numbers")
+    return dtype
+
+
+def _num_numbers(operator: str, arrays: list[Array], attributes: Mapping[str, Any]) -> int:
+    """How many numbers an operator gives at most, those that it needs meanwhile included."""
+    if operator == "Concat":
+        return sum(array.size for array in arrays)
+    if operator == "Conv":
+        (batch, channels, height, width), (_, _, *kernel) = arrays[0].shape, arrays[1].shape
+        top, left, bottom, right = (_at_least_zero(pad) for pad in attributes["pads"])
+        down, across = (max(1, int(stride)) for stride in attributes["strides"])
+        rows, columns = height + top + bottom, width + left + right
+        windows = (rows // down + 1) * (columns // across + 1) * math.prod(kernel)
+        return int(batch * channels * max(windows, rows * columns))
+    if operator == "Gemm":
+        value, kernel, bias = arrays
+        (_, num_columns) = kernel.shape
+        return math.prod(np.broadcast_shapes((*value.shape[:-1], num_columns), bias.shape))
+    if operator in _OF_ONE_ARRAY:
+        return arrays[0].size
+    return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+
+
+def _at_least_zero(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise ValueError(f"{number!r:.40} is no number of zeros")
+    return number
 
 
 # ---- operators, as ONNX defines them (opset 17)
@@ -236,6 +357,10 @@ def _softmax(value: Array, axis: int) -> Array:
     exponentials = np.exp(value - value.max(axis=axis, keepdims=True))
     result: Array = exponentials / exponentials.sum(axis=axis, keepdims=True)
     return result
+
+
+def _where(condition: Array, value: Array, other: Array) -> Array:
+    return np.where(condition, value, other)
 
 
 def _slice(value: Array, starts: Array, ends: Array, axes: Array) -> Array:
@@ -262,7 +387,7 @@ _OPERATORS: Final[Mapping[str, Callable[..., Array]]] = {
     "Abs": np.abs,
     "Add": np.add,
     "ArgMax": lambda value, axis, keepdims: value.argmax(axis=axis, keepdims=bool(keepdims)),
-    "Cast": lambda value, to: value.astype(to),
+    "Cast": lambda value, to: value.astype(_numbers(to)),
     "Concat": lambda *values, axis: np.concatenate(values, axis=axis),
     "Conv": _convolution,
     "Elu": _elu,
@@ -285,5 +410,10 @@ _OPERATORS: Final[Mapping[str, Callable[..., Array]]] = {
     "Sub": np.subtract,
     "Tanh": np.tanh,
     "Transpose": lambda value, perm: value.transpose(perm),
-    "Where": np.where,
+    "Where": _where,
 }
+
+_OF_ONE_ARRAY: Final = frozenset(
+    ("ArgMax", "ReduceMax", "ReduceMean", "ReduceSum", "Reshape", "Slice", "Softmax", "Transpose")
+)
+"""Those that give at most as many numbers as their first array has."""

@@ -26,6 +26,7 @@ from checkpoints.file_system import (
     regular_file_size,
     unreadable,
 )
+from checkpoints.links import check_inside
 from checkpoints.listing import (
     PathLike,
     find_checkpoints,
@@ -336,6 +337,7 @@ def checkpoint_of_run(path: PathLike) -> PathLike:
     if not given.is_dir() or (given / MANIFEST_FILE).exists() or parse_leftover(given) is not None:
         return path
     for directory in (given / CHECKPOINTS, given):
+        check_inside(directory, given)
         newest = newest_whole(directory)
         if newest is not None:
             _LOGGER.info("%s is a directory of checkpoints: %s is taken.", given, newest)

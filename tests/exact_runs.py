@@ -7,8 +7,10 @@ runner, so that everything they show is the same wherever envs are stepped.
 from __future__ import annotations
 
 import functools
+import os
+import signal
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import gymnasium
 import numpy as np
@@ -307,6 +309,38 @@ def shared(*, agent_id: Any, postprocessed_batch: Any, original_batches: Any, **
         if other != agent_id:
             paid = dict(zip(original["env_t"].tolist(), original["rewards"], strict=True))
             batch["rewards"] += [0.5 * paid.get(t, 0.0) for t in batch["env_t"].tolist()]
+
+
+# ---- faults
+
+
+def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
+    """Lets a runner kill its process in mid-episode."""
+    if env_runner.worker_index != victim:
+        return
+    after(num_steps, env_runner.env.envs[-1], lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def fail_soon(env_runner: Any, num_steps: int) -> None:
+    """Lets a sub-env of each runner raise in mid-episode, once."""
+    after(num_steps, env_runner.env.envs[-1], fail)
+
+
+def after(num_steps: int, env: Any, act: Callable[[], object]) -> None:
+    """Does something instead of a step of an env, in mid-episode, once."""
+    step, left = env.step, iter(range(num_steps))
+
+    def step_or_act(action: Any) -> Any:
+        if next(left, None) is None:
+            env.step = step
+            act()
+        return step(action)
+
+    env.step = step_or_act
+
+
+def fail() -> NoReturn:
+    raise OSError("on purpose")
 
 
 # ---- the table

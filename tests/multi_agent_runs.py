@@ -96,6 +96,26 @@ class Gaps(MultiAgentEnv):
                 raise ValueError("on purpose")
 
 
+class Drawing(Gaps):
+    """Its agents see numbers of a generator that no reset seeds; the state of the env has it."""
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        super().__init__(env_config)
+        self.generator = np.random.default_rng(11)
+
+    def _seen(self) -> Any:
+        return super()._seen() * self.generator.random(3, np.float32)
+
+    def get_state(self) -> Any:
+        episode = [self._t, sorted(map(str, self._ended)), self._total, self._late, self._length]
+        return {"episode": episode, "generator": self.generator.bit_generator.state}
+
+    def set_state(self, state: Any) -> None:
+        self._t, ended, self._total, self._late, self._length = state["episode"]
+        self._ended = {agent for agent in self.possible_agents if str(agent) in ended}
+        self.generator.bit_generator.state = state["generator"]
+
+
 def _mapping(agent_id: Any, episode: Any, **_: Any) -> str:
     return "even" if (episode.number + (agent_id == "a")) % 2 == 0 else "odd"
 

@@ -134,7 +134,8 @@ SHOWN: Final = {
         "unit/test_metrics_logger contract/test_components", ("PPO",)
     ),
     "trainer/env_runners/env_slot.py": Shown(
-        "unit/test_env_slot unit/test_slot_env_state unit/test_env_state",
+        "unit/test_env_slot unit/test_slot_env_state unit/test_env_state "
+        "integration/test_env_state_exactness",
         ("PPO", "PPO, memory", "PG, whole episodes"),
     ),
     "trainer/env_runners/messages.py": Shown(
@@ -142,7 +143,8 @@ SHOWN: Final = {
     ),
     "trainer/runner_group/records.py": Shown(
         "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
-        "integration/test_evaluation_under_way",
+        "integration/test_evaluation_under_way integration/test_env_state_exactness "
+        "integration/test_multi_agent_exactness integration/test_multi_agent_events",
         ("PPO", "PG, whole episodes", "PPO, memory"),
     ),
     "trainer/runner_group/rounds.py": Shown(
@@ -156,7 +158,8 @@ SHOWN: Final = {
     "trainer/runtime/engine.py": Shown("contract/test_engines"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
     "trainer/algorithms/algorithm.py": Shown(
-        "contract/test_components integration/test_dqn", ("PPO", "DQN")
+        "contract/test_components integration/test_dqn integration/test_normalization",
+        ("PPO", "DQN"),
     ),
     "trainer/algorithms/on_and_off_policy.py": Shown("integration/test_dqn"),
     "trainer/learners/learner_group.py": Shown("unit/test_learner_group"),
@@ -164,6 +167,8 @@ SHOWN: Final = {
     "trainer/algorithms/training_iteration.py": Shown(
         "unit/test_time_split integration/test_results", ("PPO", "DQN")
     ),
+    "checkpoints/links.py": Shown("integration/test_links_out_of_runs"),
+    "checkpoints/policy.py": Shown("faults/test_forged_policy_files"),
     "checkpoints/directory.py": Shown(
         "faults/test_killed_while_clearing_up faults/test_checkpoint_crashes"
     ),
@@ -698,6 +703,18 @@ MUTANTS: Final[list[Mutant]] = [
             "if entry.step > num_steps)\n        due = self._enter_due(due, num_steps)",
         ),
         (
+            "        self._latest = self.as_made\n",
+            "        self._latest = self.as_made = None\n",
+        ),
+        (
+            "return state is None or not self._state.give_back(state)",
+            "return False",
+        ),
+        (
+            "return position.carried_state is None and self._carried_first is None",
+            "return False",
+        ),
+        (
             "        if not is_back:\n            self.episode_number += 1",
             "        if not is_back:",
         ),
@@ -732,6 +749,14 @@ MUTANTS: Final[list[Mutant]] = [
         ),
         ('            place.is_continued = state["is_continued"]\n', ""),
         (
+            "else replace(position.restarted(), env_state=position.env_state)",
+            "else position.restarted()",
+        ),
+        (
+            "replace(position, env_state=position.env_state or first)",
+            "position",
+        ),
+        (
             "        self.positions = tuple(position.restarted(skip) for position in self.positions)\n        self.is_ahead = True\n",
             "        self.is_ahead = True\n",
         ),
@@ -764,6 +789,17 @@ MUTANTS: Final[list[Mutant]] = [
         ),
     ),
     *_of(
+        "checkpoints/links.py",
+        ("if not target.is_relative_to(whole):", "if not target.exists():"),
+        ("                waiting.append(Path(entry.path))\n", "                pass\n"),
+        ("                _check_ends(Path(entry.path))\n", "                pass\n"),
+    ),
+    *_of(
+        "checkpoints/policy.py",
+        ("    if num_bytes > most:", "    if False:"),
+        ("                if num_left < 0:", "                if False:"),
+    ),
+    *_of(
         "trainer/runtime/restart_policy.py",
         ("if num_excess_failures > self.tolerance:", "if False:"),
         ("self.num_without_progress = self.num_idle = self.num_stalled = 0", "pass"),
@@ -790,6 +826,10 @@ MUTANTS: Final[list[Mutant]] = [
             "            with single_threaded_blas():\n                made = make()",
         ),
         ("            self._iterations.clock = clock\n", ""),
+        (
+            "                learner.normalize_with(dataclasses.replace(learner.normalization, rewards=rewards))\n",
+            "",
+        ),
     ),
     *_of(
         "trainer/algorithms/on_and_off_policy.py",

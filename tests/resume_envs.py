@@ -86,3 +86,21 @@ class OwnWalk(Walk):
 
 class KeptWalk(OwnWalk, StatefulWalk):
     """Its own randomness is in its state."""
+
+
+class LateWalk(StatefulWalk):
+    """Has a generator that only its settings seed, and no state before its first reset.
+
+    Settings: `num_envs_per_env_runner`, so that sub-envs of a run begin with seeds of their own.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+        super().__init__(env_config)
+        per_runner = env_config.get("num_envs_per_env_runner", 0)
+        runner = max(0, getattr(env_config, "worker_index", 0) - 1)
+        slot = runner * per_runner + getattr(env_config, "vector_index", 0)
+        self._own = np.random.default_rng(slot)
+        del self.place
+
+    def randomness(self) -> np.random.Generator:
+        return self._own

@@ -27,6 +27,7 @@ from checkpoints import (
 from checkpoints.code import moved_path
 from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
 from checkpoints.file_system import numbered_beside, remedy
+from checkpoints.links import check_inside
 from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
 
 # ---- directory claims
@@ -139,8 +140,10 @@ class CheckpointDirectory:
 
         Raises:
             CheckpointError: it cannot be saved; a checkpoint that was there before is whole.
+            LinkError: a link of this name leads elsewhere.
         """
         target = self.path / checkpoint_name(algorithm.training_iteration)
+        check_inside(target, self.path)
         self._set_damaged_aside(target)
         if in_background is None:
             return Path(algorithm.save_to_path(target))

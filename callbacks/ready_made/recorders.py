@@ -209,19 +209,23 @@ def load_episode(path: str | os.PathLike[str]) -> dict[str, Array]:
         FileNotFoundError: there is no such file.
         ValueError: it is no file of arrays, or holds pickled objects.
     """
+    file = Path(path).expanduser()
     try:
-        archive = np.load(Path(path).expanduser(), allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as cause:
+        with file.open("rb") as opened:
+            archive = np.load(opened, allow_pickle=False)
+            if not hasattr(archive, "files"):
+                raise ValueError("it holds a single array")
+            with archive:
+                return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise
+    except Exception as cause:
+        # Any: damage makes zipfile, zlib and NumPy raise a dozen classes, which differ by version.
         raise ValueError(
-            f"path={str(path)!r} is no file of arrays ({cause}); expected an .npz file that "
-            "EpisodeRecorder wrote. Give the path of one."
+            f"path={str(path)!r} is no file of arrays, or damaged ({type(cause).__name__}: "
+            f"{cause!s:.200}); expected an .npz file that EpisodeRecorder wrote. Give the path of "
+            "one."
         ) from cause
-    if not hasattr(archive, "files"):
-        raise ValueError(
-            f"{path} holds a single array; expected an .npz file that EpisodeRecorder wrote"
-        )
-    with archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def episode_arrays(

@@ -24,11 +24,12 @@ PUBLIC_NAMES: Final = words_of(
         CheckpointContents CheckpointCorruptError CheckpointDifference CheckpointError
         CheckpointMismatchError CheckpointNotFoundError CheckpointUnreadableError
         CheckpointVersionError CheckpointWriteError Checkpointable CodeNotAllowedError
-        ComponentDifference Difference FileEntry FileSystem FoundCheckpoint HasLargeArrays HasState
-        Manifest NewArray PathLike Retention StateError WhenOver apply_retention check_shape decode
-        diff_checkpoints encode export_weights find_checkpoints is_selected latest_checkpoint like
-        load_weights pack_code read_checkpoint read_code read_manifest state_array verify
-        version_differences write_checkpoint
+        ComponentDifference Difference FileEntry FileSystem FoundCheckpoint HasLargeArrays
+        HasState LinkError Manifest NewArray PathLike Retention StateError WhenOver
+        apply_retention check_shape decode diff_checkpoints encode export_weights
+        find_checkpoints is_selected latest_checkpoint like load_weights pack_code
+        read_checkpoint read_code read_manifest state_array verify version_differences
+        write_checkpoint
     """,
         "callbacks": """
         EVENTS AimLogger AlgorithmView AnyCallbackError BestCheckpoint CSVLogger CallbackChain

@@ -12,18 +12,17 @@ import functools
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from checkpoints import decode, encode
 from checkpoints.file_system import lock_file
-from tests.exact_runs import MADE, MaskedEnv, NestedEnv, carrying_over
+from tests.exact_runs import MADE, MaskedEnv, NestedEnv, after, carrying_over, die_soon, fail
 from tests.memory_modules import MODELS
 from tests.multi_agent_runs import told
 from tests.resume_cells import FEATURES, Cell, Run, different
@@ -347,29 +346,6 @@ def test_one_runner_shows_and_knows_what_the_main_process_does_and_four_learn_th
     alone, one, four = (undisturbed("PPO", number) for number in (0, 1, 4))
     assert different(one.found, alone.found) == different(one.rest, alone.rest) == []
     assert different_elsewhere("PPO", four.rest, alone.rest) == []
-
-
-def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
-    """Lets a runner kill its process in mid-episode."""
-    if env_runner.worker_index != victim:
-        return
-    after(num_steps, env_runner.env.envs[-1], lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def after(num_steps: int, env: Any, act: Callable[[], object]) -> None:
-    """Does something instead of a step of an env, in mid-episode."""
-    step, left = env.step, iter(range(num_steps))
-
-    def step_or_act(action: Any) -> Any:
-        if next(left, None) is None:
-            act()
-        return step(action)
-
-    env.step = step_or_act
-
-
-def fail() -> NoReturn:
-    raise OSError("on purpose")
 
 
 @pytest.mark.parametrize("name", [*MADE, "PPO", "DQN, normalised", "GaussianNoise"])

@@ -6,21 +6,19 @@ restored and trained, or replayed, as by a user who has checked nothing. What ha
 an audit hook of the interpreter; how much it costs is measured.
 
 What an iteration costs is what the settings say, also those of a file: the victim gives the sizes
-of an iteration (`COSTS`), which docs/checkpoint-format.md advises.
+of an iteration (`COSTS`), which docs/security.md advises.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import json
 import os
-import random
+import shutil
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,15 +26,36 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import CheckpointError, encode, read_checkpoint, write_checkpoint
+from checkpoints import (
+    CheckpointError,
+    CheckpointMismatchError,
+    encode,
+    read_checkpoint,
+    write_checkpoint,
+)
+from tests.forgeries import (
+    MAX_BYTES,
+    MAX_SECONDS,
+    MODULE,
+    PROOF,
+    Cost,
+    Rng,
+    Watch,
+    damaged_bytes,
+    leaves,
+    memory,
+    plant,
+    spoilt_bytes,
+    write_canary,
+)
 from tests.mutated_states import Mutation, at, mutated, mutations
 from tests.mutated_states import Path as Place
 from tests.slow_disk import Unsynced
-from trainer import Algorithm, DQNConfig, PPOConfig, TrainerError
+from trainer import Algorithm, ConfigError, DQNConfig, PPOConfig, TrainedPolicy, TrainerError
 from trainer.cli.main import main
 from trainer.runner_group.crash_files import read_crash
+from trainer.testing.envs import CountdownEnv
 
-MODULE: Final = "canary_of_hostile_checkpoints"
 COSTS: Final[dict[str, Any]] = {
     "num_env_runners": 0,
     "num_envs_per_env_runner": 1,
@@ -52,126 +71,12 @@ COSTS: Final[dict[str, Any]] = {
 }
 OF_PPO: Final[dict[str, Any]] = {"num_epochs": 1, "minibatch_size": 8}
 OF_DQN: Final[dict[str, Any]] = {"training_intensity": None}
-MAX_SECONDS: Final = 5.0
-MAX_BYTES: Final = 200 * 2**20
 CLEAR: Final = (TrainerError, CheckpointError, CallbackError)
-Rng = random.Random
 
 
 class Failing(RLlibCallback):
     def on_episode_end(self, **kwargs: Any) -> None:
         raise ValueError("on purpose")
-
-
-# ---- what is planted
-
-
-def hostile_values(rng: Rng) -> Any:
-    """Something that is not expected at this place, and that is plain data all the same."""
-    name = rng.choice([f"{MODULE}.Env", f"{MODULE}:Env-v0", "os.system", "pydoc.pipepager"])
-    choices: list[Callable[[], Any]] = [
-        lambda: name,
-        lambda: {"type": name, "cmd": "true", "text": ""},
-        lambda: {"type": "Curiosity", "sub_exploration": {"type": name}},
-        lambda: {"env": name, "exploration_config": {"type": name}},
-        lambda: "trainer.testing.envs.FailingEnv",
-        lambda: rng.choice([2**31, 2**62, 2**64, 2**1000, 10**5000, -1, -(2**63), 0]),
-        lambda: rng.choice([float("nan"), float("inf"), -0.0, 1e308, 5e-324]),
-        lambda: rng.choice([None, True, "", "\x1b[2J", "../../etc", b"\x00", 1j, (), [], {}]),
-        lambda: rng.choice([np.float32(1), np.int64(-1), np.str_(name), np.datetime64(3, "s")]),
-        lambda: np.zeros(rng.choice([(0,), (2**20, 0), (1,), (3, 4)]), rng.choice(["S0", "f8"])),
-        lambda: np.zeros(3, [("a", "i4"), ("b", "S0")]),
-        lambda: nested(rng.randrange(1, 60)),
-        lambda: {n: n for n in range(rng.randrange(300))},
-        lambda: set(range(rng.randrange(300))),
-        lambda: "x" * rng.randrange(100_000),
-        lambda: [0.5] * rng.randrange(100_000),
-        lambda: {"__class__": name, "__reduce__": name, "__dict__": {}},
-    ]
-    return rng.choice(choices)()
-
-
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-def leaves(state: Any, place: Place = ()) -> Iterator[Place]:
-    """All places in dicts and lists, those of containers included."""
-    if place:
-        yield place
-    pairs: Any = ()
-    if isinstance(state, dict):
-        pairs = state.items()
-    elif isinstance(state, list):
-        pairs = enumerate(state)
-    for key, value in pairs:
-        yield from leaves(value, (*place, key))
-
-
-# ---- what is watched
-
-PROGRAMS: Final = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork")
-
-
-@dataclasses.dataclass
-class Watch:
-    """Notes what the interpreter does while `is_on`, if it is none of our business."""
-
-    folder: Path
-    is_on: bool = False
-    seen: list[str] = dataclasses.field(default_factory=list)
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.is_on:
-            return
-        if event == "import" and str(arguments[0]).startswith(MODULE):
-            self.seen.append(f"import {arguments[0]}")
-        elif event in PROGRAMS or (event == "pickle.find_class" and MODULE in str(arguments)):
-            self.seen.append(f"{event} {arguments!r:.100}")
-        elif event in ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link"):
-            self._note_outside(event, arguments[0])
-        elif event == "open" and isinstance(arguments[0], str | bytes):
-            is_written = set("wax+") & set(str(arguments[1] or "")) or (
-                isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-            )
-            if is_written and arguments[0] != os.devnull:
-                self._note_outside(event, arguments[0])
-
-    def _note_outside(self, event: str, path: Any) -> None:
-        if not Path(os.fsdecode(path)).absolute().is_relative_to(self.folder):
-            self.seen.append(f"{event} {path!r}")
-
-
-class Cost:
-    """Seconds of the processor, and how far the process's peak of memory rose in between.
-
-    Where the peak can't be reset (a container may refuse it), memory below the former peak goes
-    unseen.
-    """
-
-    def __enter__(self) -> Cost:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
-        except OSError:
-            pass
-        self._before, self._start = _memory("VmHWM"), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.process_time() - self._start
-        self.num_bytes = _memory("VmHWM") - self._before
-
-
-def _memory(field: str) -> int:
-    """Bytes in use now (`VmRSS`) or at the peak (`VmHWM`); 0 where the system does not tell."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 # ---- the campaign
@@ -202,19 +107,7 @@ class Campaign:
         sys.addaudithook(self.watch)
 
     def _trained(self, name: str) -> Any:
-        config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
-        config.environment("trainer.testing.envs.CountdownEnv")
-        config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
-        config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
-        if name == "dqn":
-            config.training(
-                num_steps_sampled_before_learning_starts=8,
-                replay_buffer_config={"type": "PrioritizedReplayBuffer", "capacity": 32},
-            )
-        else:
-            config.env_runners(observation_filter="MeanStdFilter")
-            config.environment(normalize_rewards=True)
-        with config.build_algo() as algo:
+        with _config(name).build_algo() as algo:
             algo.metrics.log_value("speed", 3.0, window=4)
             _ = [algo.train() for _ in range(3)]
             return read_checkpoint(algo.save_to_path(self.folder / name))
@@ -238,7 +131,8 @@ class Campaign:
         """Plays cases of one kind; each follows from the seed and its number alone."""
         for number in range(first, first + num_cases):
             rng = Rng(f"{kind}-{seed}-{number}")
-            forge = {"mutated": self._mutated, "hostile": self._hostile}[kind]
+            kinds = {"mutated": self._mutated, "hostile": self._hostile, "damaged": self._damaged}
+            forge = kinds[kind]
             is_crash = rng.random() < 0.1
             play = self._forged_crash(rng, kind) if is_crash else forge(rng)
             self._judge(play, f"{kind} {seed} {number}")
@@ -272,7 +166,7 @@ class Campaign:
         name, components, part = self._chosen(rng)
         components[part] = copy.deepcopy(components[part])
         for _ in range(rng.randrange(1, 4)):
-            _plant(components[part], rng.choice(self._places[name][part] or [()]), rng)
+            plant(components[part], rng.choice(self._places[name][part] or [()]), rng)
         return self._restoring(name, components, rng)
 
     def _mutated(self, rng: Rng) -> Callable[[], None]:
@@ -284,18 +178,26 @@ class Campaign:
         path = self._written(name, components)
         files = sorted(file.name for file in path.iterdir() if file.name != "manifest.json")
         file = path / rng.choice(files)
-        file.write_bytes(_spoilt_bytes(file.read_bytes(), rng))
+        file.write_bytes(spoilt_bytes(file.read_bytes(), rng))
         _fit_manifest(path, file.name)
+        return self._restoring_at(name, path, rng)
+
+    def _damaged(self, rng: Rng) -> Callable[[], None]:
+        """A fault of a disk, which no manifest was made for."""
+        name, components, _ = self._chosen(rng)
+        path = self._written(name, components)
+        file = rng.choice(sorted(path.iterdir()))
+        file.write_bytes(damaged_bytes(file.read_bytes(), rng))
         return self._restoring_at(name, path, rng)
 
     def _forged_crash(self, rng: Rng, kind: str) -> Callable[[], None]:
         record = copy.deepcopy(self._crash)
         file = self.folder / "forged.crash"
         if kind == "hostile":
-            _plant(record, rng.choice(self._crash_places), rng)
+            plant(record, rng.choice(self._crash_places), rng)
             file.write_bytes(encode(record))
         else:
-            file.write_bytes(_spoilt_bytes(encode(record), rng))
+            file.write_bytes(spoilt_bytes(encode(record), rng))
 
         def play() -> None:
             record = read_crash(file)
@@ -306,12 +208,20 @@ class Campaign:
         return play
 
     def _written(self, name: str, components: dict[str, Any]) -> Path:
+        shutil.rmtree(self.folder / "forged", ignore_errors=True)
         return write_checkpoint(
             self.folder / "forged",
             components=components,
             metadata=self._made[name].manifest.metadata,
             file_system=Unsynced(),
         )
+
+    def changed(self, name: str, part: str, place: Place, value: Any) -> Path:
+        """A checkpoint with one other value."""
+        components = dict(self._made[name].components)
+        components[part] = copy.deepcopy(components[part])
+        at(components[part], place[:-1])[place[-1]] = value
+        return self._written(name, components)
 
     def _restoring(self, name: str, components: dict[str, Any], rng: Rng) -> Callable[[], None]:
         return self._restoring_at(name, self._written(name, components), rng)
@@ -328,7 +238,17 @@ class Campaign:
             target = [str(self.folder / "w.npz"), "--overwrite"] if words == ["export"] else []
             main([*words, str(path), *target])
 
-        return look if rng.random() < 0.1 else play
+        def restore() -> None:
+            with _config(name).build_algo() as algo:
+                algo.restore_from_path(path)
+                algo.train()
+
+        def act() -> None:
+            policy = TrainedPolicy.from_checkpoint(path)
+            policy.predict(np.zeros(CountdownEnv().observation_space.shape, np.float32))
+
+        (way,) = rng.choices([play, restore, act, look], [6, 2, 1, 1])
+        return way
 
     def report(self) -> str:
         total = sum(self.outcomes.values())
@@ -336,38 +256,20 @@ class Campaign:
         return "\n".join([*lines, *self.watch.seen[:20]])
 
 
-def _plant(state: Any, place: Place, rng: Rng) -> None:
-    try:
-        parent = at(state, place[:-1])
-        if rng.random() < 0.15 and isinstance(parent, dict):
-            parent[hostile_key(rng)] = hostile_values(rng)
-        else:
-            parent[place[-1]] = hostile_values(rng)
-    except (KeyError, IndexError, TypeError, ValueError):
-        return  # an earlier value has taken the place of what led there
-
-
-def hostile_key(rng: Rng) -> str:
-    return rng.choice(["type", "env", "__class__", "\x1b[2J", "env_config", "sub_exploration"])
-
-
-def _spoilt_bytes(data: bytes, rng: Rng) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.randrange(1, 4)):
-        place = rng.randrange(len(changed))
-        kind = rng.randrange(4)
-        if kind == 0:
-            changed[place] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            changed[place] = rng.randrange(256)
-        elif kind == 2:
-            part = changed[place : place + rng.randrange(1, 20)]
-            changed[place:place] = part
-        else:
-            del changed[place : place + rng.randrange(1, 5)]
-        if not changed:
-            return b""
-    return bytes(changed)
+def _config(name: str) -> Any:
+    config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
+    config.environment("trainer.testing.envs.CountdownEnv")
+    config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
+    config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
+    if name == "dqn":
+        config.training(
+            num_steps_sampled_before_learning_starts=8,
+            replay_buffer_config={"type": "PrioritizedReplayBuffer", "capacity": 32},
+        )
+    else:
+        config.env_runners(observation_filter="MeanStdFilter")
+        config.environment(normalize_rewards=True)
+    return config
 
 
 def _fit_manifest(path: Path, name: str) -> None:
@@ -386,21 +288,22 @@ def _fit_manifest(path: Path, name: str) -> None:
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     folder = tmp_path_factory.mktemp("hostile")
-    proof = folder / "imported"
-    (folder / f"{MODULE}.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
+    write_canary(folder)
     return Campaign(folder)
 
 
 SLOW: Final = [
     pytest.param("mutated", 7102, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(20)
 ] + [
-    pytest.param("hostile", 7103, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(6)
+    pytest.param(kind, seed, part * 1_000, 1_000, marks=pytest.mark.slow)
+    for kind, seed, num_parts in (("hostile", 7103, 6), ("hostile", 3101, 6), ("damaged", 3102, 4))
+    for part in range(num_parts)
 ]
 
 
 @pytest.mark.parametrize(
     ("kind", "seed", "first", "num_cases"),
-    [("mutated", 1, 0, 20), ("hostile", 1, 0, 20), *SLOW],
+    [("mutated", 1, 0, 20), ("hostile", 1, 0, 20), ("damaged", 1, 0, 20), *SLOW],
 )
 def test_nobody_is_harmed(
     kind: str,
@@ -423,10 +326,37 @@ def test_nobody_is_harmed(
     print(campaign.report())
     assert campaign.watch.seen == []
     assert MODULE not in sys.modules
-    assert not (campaign.folder / "imported").exists()
+    assert not (campaign.folder / PROOF).exists()
     assert campaign.costly == []
     assert len(campaign.raw) <= max(1, num_cases // 100), campaign.report()
-    assert campaign.outcomes["trained"] > 0
+    assert campaign.outcomes["trained"] > 0 or kind == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("opened_by", "place", "value"),
+    [
+        (Algorithm, ("settings", "crash_dir"), 3),
+        (Algorithm, ("settings", "gym_env_vectorize_mode"), np.zeros(0)),
+        (Algorithm, ("settings", "gym_env_vectorize_mode"), np.zeros(3, [("a", "i4")])),
+        (Algorithm, ("settings", "policies"), {"a": 10**5000}),
+        (TrainedPolicy, ("settings", "clip_actions"), np.zeros(2)),
+        (TrainedPolicy, ("settings", "clip_actions"), {"a": 1}),
+    ],
+)
+def test_settings_of_another_kind_are_refused_as_settings(
+    opened_by: Any, place: Place, value: Any, campaign: Campaign
+) -> None:
+    """Each came out as a raw error once."""
+    path = campaign.changed("ppo", "config", place, value)
+    with pytest.raises((ConfigError, CheckpointMismatchError)):
+        opened_by.from_checkpoint(path)
+
+
+def test_texts_among_the_metrics_of_episodes_do_not_fit(campaign: Campaign) -> None:
+    place = ("episodes", "records", 0, "custom_metrics")
+    path = campaign.changed("ppo", "metrics", place, {"a": "text"})
+    with pytest.raises(CheckpointMismatchError, match="expected a number"):
+        Algorithm.from_checkpoint(path)
 
 
 def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> None:
@@ -441,7 +371,7 @@ def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> No
     kinds = [text.split()[0] for text in campaign.watch.seen]
     campaign.watch.seen.clear()
     assert kinds == ["import", "os.system", "open", "os.remove"]
-    below_peak = _memory("VmHWM") - _memory("VmRSS")
+    below_peak = memory("VmHWM") - memory("VmRSS")
     with Cost() as cost:
         np.ones(below_peak + 2**27, np.uint8)
     assert cost.num_bytes > 2**26 or not Path("/proc/self/status").exists()

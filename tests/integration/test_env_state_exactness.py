@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from gymnasium import wrappers
 
 from callbacks import CallbackError, RLlibCallback
 from checkpoints import read_manifest
-from tests.exact_runs import OwnMean, in_wrappers, normalised
-from tests.small_runs import kill, small_ppo
+from tests.exact_runs import OwnMean, after, fail, in_wrappers, normalised
+from tests.small_runs import kill, killing, known, learnt, small_ppo
 from tests.small_runs import told_and_known as outcome
 from trainer.cli.checkpoint_commands import inspection
 from trainer.testing import FailingEnv, RandomKiller, RestlessEnv
@@ -182,18 +184,109 @@ class RaisingAtFirst(RLlibCallback):
             raise RuntimeError("again, please")
 
 
+def own_mean(context: Any) -> Any:
+    return OwnMean(FailingEnv(context))
+
+
+class LateMean(OwnMean):
+    """It remembers nothing before its first reset."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        del self.total
+
+    def reset(self, **options: Any) -> Any:
+        if self.count == 1:
+            self.total = np.zeros(2, np.float32)
+        return super().reset(**options)
+
+
+def late_mean(context: Any) -> Any:
+    return LateMean(FailingEnv(context))
+
+
+@pytest.mark.parametrize("env", [normalised, own_mean, late_mean])
 @pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(num_env_runners: int) -> None:
+def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(
+    env: Any, num_env_runners: int
+) -> None:
     results = []
     for has_raised in (True, False):
         RaisingAtFirst.has_raised = has_raised
-        made = config(num_env_runners, env=normalised, min_length=2).callbacks(RaisingAtFirst)
+        made = config(num_env_runners, env=env, min_length=2).callbacks(RaisingAtFirst)
         with made.build_algo() as algo:
             if not has_raised:
                 with pytest.raises(CallbackError):
                     algo.train()
             results.append(outcome(algo, [algo.train() for _ in range(2)]))
     assert results[0] == results[1]
+
+
+class KnowsNothingYet(Restless):
+    """Its state has attributes that only `reset` gives it."""
+
+    def reset(self, **options: Any) -> Any:
+        self.was_reset = True
+        return super().reset(**options)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "was_reset": self.was_reset}
+
+
+class FirstDrawn(Restless):
+    """No two envs begin alike: where they do is drawn when they are made."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(env_config)
+        self.generator = random.Random(random.random())
+
+
+class Picky(Restless):
+    """Takes no state of an env that was never reset."""
+
+    def set_state(self, state: Any) -> None:
+        if not state["length"]:
+            raise ValueError("it was never reset")
+        super().set_state(state)
+
+
+@pytest.mark.parametrize("restarts_sub_envs", [False, True])
+@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("env", [Restless, in_wrappers, KnowsNothingYet, FirstDrawn, Picky])
+def test_what_an_env_carries_over_is_undone_with_the_first_iteration(
+    env: Any, num_env_runners: int, restarts_sub_envs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = []
+    for has_raised in (True, False):
+        random.seed(1)
+        RaisingAtFirst.has_raised = has_raised
+        made = config(num_env_runners, env=env, num_envs_per_env_runner=0)
+        made.fault_tolerance(restart_failed_sub_environments=restarts_sub_envs)
+        with made.callbacks(RaisingAtFirst).build_algo() as algo:
+            if not has_raised:
+                before = known(algo)
+                with pytest.raises(CallbackError):
+                    algo.train()
+                assert known(algo) == before
+            results.append(outcome(algo, [algo.train() for _ in range(2)]))
+    assert results[0] == results[1]
+    assert not [r for r in caplog.records if "is not used" in r.getMessage()]
+
+
+def test_a_runner_killed_in_the_first_iteration_begins_where_its_envs_did(tmp_path: Path) -> None:
+    """Though envs of another process would draw where they begin anew."""
+    outcomes = []
+    for is_killed in (False, True):
+        armed = tmp_path / "armed"
+        made = config(1, env=FirstDrawn, num_envs_per_env_runner=0)
+        made.callbacks(on_episode_step=killing(armed, at_step=3))
+        with made.build_algo() as algo:
+            if is_killed:
+                armed.touch()
+            result = algo.train()
+            assert result["fault_tolerance/num_remote_worker_restarts"] == is_killed
+            outcomes.append(learnt(algo))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_sub_env_made_anew_gets_what_wrappers_carried_over(tmp_path: Path) -> None:
@@ -211,3 +304,15 @@ def test_a_wrapper_that_says_nothing_of_what_it_carries_is_named(
         assert algo.train()["fault_tolerance/num_episodes_lost"] > 0
     (told,) = [r.getMessage() for r in caplog.records if "does not repeat" in r.getMessage()]
     assert "Nothing is known of what SilentMean around it may carry from one episode" in told
+
+
+def test_a_function_of_users_moves_no_env_after_an_iteration_that_was_undone() -> None:
+    """What was played never happened, so the runner has nothing to tell of it."""
+    made = config(0, env=normalised, min_length=2)
+    with made.build_algo() as algo:
+        before = known(algo)
+        after(9, algo.env_runner.env.envs[0], fail)
+        with pytest.raises(OSError, match="on purpose"):
+            algo.train()
+        algo.env_runner_group.foreach_env_runner(lambda runner: None)
+        assert known(algo) == before

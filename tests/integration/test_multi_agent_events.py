@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callbacks import RLlibCallback
+from tests import league
+from tests.exact_runs import fail
 from tests.multi_agent_runs import gaps
 from tests.multi_agent_scripts import G2
+from tests.small_runs import known
 from trainer import PPOConfig
 from trainer.testing import ScriptedMultiAgentEnv
 
@@ -97,3 +101,30 @@ def test_t17_what_is_learnt_from_is_shown_once_per_trained_module(trained: list[
             now = algo.counters.num_module_steps_sampled
             rows += [(id_, now[id_] - before.get(id_, 0)) for id_ in trained]
     assert shown == rows
+
+
+def test_evaluation_is_told_again_of_what_an_iteration_that_failed_told_it(tmp_path: Path) -> None:
+    """And a checkpoint says what it was told, before and after it is restored."""
+    outcomes = []
+    for fails in (False, True):
+        made = league.config(0, 2).evaluation(evaluation_interval=1, evaluation_duration=2)
+        with made.build_algo() as algo:
+            results = [algo.train(), algo.train()]  # the second one adds a module
+            if fails:
+                before = known(algo)
+                algo.__dict__["add_to_result"] = lambda _: fail()
+                with pytest.raises(OSError, match="on purpose"):
+                    algo.train()
+                del algo.__dict__["add_to_result"]
+                assert known(algo) == before
+            results.append(algo.train())
+            outcomes.append(league.outcome(algo, results))
+            saved, path = known(algo), algo.save_to_path(tmp_path / str(fails))
+            (heard,) = algo.eval_env_runner_group.foreach_env_runner(
+                lambda runner: runner.callbacks.objects[0].told
+            )
+            assert heard[-1] == "old_1"
+        with made.build_algo() as algo:
+            algo.restore_from_path(path)
+            assert known(algo) == saved
+    assert outcomes[0] == outcomes[1]

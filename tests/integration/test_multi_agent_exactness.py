@@ -17,9 +17,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from callbacks import RLlibCallback
 from checkpoints import encode
+from tests.exact_runs import Counted
 from tests.multi_agent_runs import (
     STRATEGIES,
+    Drawing,
     Gaps,
     OneCartPole,
     Pushing,
@@ -350,6 +353,60 @@ def test_x10_an_env_goes_on_from_its_state(tmp_path: Path) -> None:
     stopped = stopped_and_restored(make, {2, 3}, tmp_path)
     assert stopped == undisturbed
     assert WithState.num_taken >= 2
+
+
+class Fewer(RLlibCallback):
+    """Drops a module after the first iteration; the second one fails at its end, if `fails`."""
+
+    fails: ClassVar[bool] = False
+
+    def on_train_result(self, *, algorithm: Any, result: Any, **_: Any) -> None:
+        if result["training_iteration"] == 1:
+            algorithm.remove_module("odd", new_agent_to_module_mapping_fn=_all_even)
+        elif type(self).fails:
+            type(self).fails = False
+            raise KeyboardInterrupt
+
+
+def _slots(algo: Any) -> Any:
+    return whole_state(algo)["env_runners"]["slots"]
+
+
+def _states(env_state: Any) -> list[Any]:
+    return [state for name, state in env_state["layers"] if name == "Drawing"]
+
+
+def _all_even(*_: Any, **__: Any) -> str:
+    return "even"
+
+
+@pytest.mark.parametrize("more", [{}, {"env_to_module_connector": lambda *_: Counted()}])
+@pytest.mark.parametrize(
+    "num_env_runners", [0, pytest.param(1, marks=[pytest.mark.process, pytest.mark.slow])]
+)
+def test_x10_an_episode_given_up_with_its_module_leaves_the_env_where_it_stood(
+    num_env_runners: int, more: dict[str, Any]
+) -> None:
+    """The iteration after it can be undone like any other."""
+    outcomes = []
+    for fails in (False, True):
+        Fewer.fails = fails
+        made = gaps(num_env_runners).environment(Drawing).env_runners(**more)
+        with made.callbacks(Fewer).build_algo() as algo:
+            results = [told(algo.train())]
+            given_up = [slot for slot in _slots(algo) if slot["env_seed"] is None]
+            first = np.random.default_rng(11).bit_generator.state
+            assert given_up
+            for slot in given_up:
+                assert first not in [state["generator"] for state in _states(slot["env_state"])]
+            if fails:
+                with pytest.raises(KeyboardInterrupt):
+                    algo.train()
+            result = algo.train()
+            assert result["fault_tolerance"]["num_episodes_lost"] > 0
+            results.append(told(result))
+            outcomes.append(encode([whole_state(algo), results]))
+    assert outcomes[0] == outcomes[1]
 
 
 # ---- X13: evaluation, X16: exploration in between, X18: many agents

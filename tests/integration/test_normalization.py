@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, encode, read_manifest
-from trainer import Algorithm, AlgorithmConfig, ConfigError, PGConfig, PPOConfig
+from trainer import Algorithm, AlgorithmConfig, CallbackError, ConfigError, PGConfig, PPOConfig
 from trainer.algorithms.dqn import DQNConfig
 from trainer.connectors import ObservationEncoder
+from trainer.envs import MultiAgentEnv
 
 pytestmark = pytest.mark.process
 
@@ -86,7 +88,154 @@ def train(algo: Algorithm, iterations: int = 3) -> bytes:
     return known(algo)
 
 
-# ---- exactness
+# ---- rewards are scaled by statistics that include them
+
+
+class ThreeThenFive(MultiAgentEnv):
+    """Two steps, which pay "small" 3 and 5, and "large" a hundred times as much."""
+
+    def __init__(self, env_config: Any = None) -> None:
+        del env_config
+        self.possible_agents = ["large", "small"]
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        del actions
+        self.steps += 1
+        paid = 3.0 if self.steps == 1 else 5.0
+        is_over = {"__all__": self.steps == 2}
+        return self._seen(), {"small": paid, "large": 100.0 * paid}, is_over, {}, {}
+
+    def _seen(self) -> dict[Any, Any]:
+        return {agent: np.zeros(1, np.float32) for agent in self.possible_agents}
+
+
+FIRST_BATCHES: dict[str, Callable[[], AlgorithmConfig]] = {
+    # With λ = 1, targets of values are discounted sums of rewards, whatever the critic says.
+    "value_targets": lambda: PPOConfig().training(
+        train_batch_size=8, minibatch_size=8, num_epochs=1, lambda_=1.0
+    ),
+    "advantages": lambda: PGConfig().training(train_batch_size=8),
+    "rewards": lambda: (
+        DQNConfig()
+        .env_runners(rollout_fragment_length=8)
+        .training(num_steps_sampled_before_learning_starts=8, train_batch_size=32)
+    ),
+}
+
+
+def first_batch(column: str, **settings: Any) -> dict[str, set[float]]:
+    """The numbers in a column of the first train batch, rounded, by module."""
+    made = (
+        FIRST_BATCHES[column]()
+        .environment(ThreeThenFive, normalize_rewards=True)
+        .env_runners(num_env_runners=0)
+        .multi_agent(
+            policies={"large", "small"}, policy_mapping_fn={"large": "large", "small": "small"}
+        )
+        .training(gamma=0.5)
+        .rl_module(model_config={"fcnet_hiddens": [4]})
+        .update_from_dict(settings)
+    )
+    batches: list[tuple[Any, set[float]]] = []
+
+    def note(policy: Any, train_batch: Any) -> None:
+        batches.append((policy, {round(float(each), 4) for each in train_batch[column]}))
+
+    with made.callbacks(on_learn_on_batch=note).build_algo() as algo:
+        algo.train()
+        ids = {id(algo.get_module(id_)): id_ for id_ in algo.module_ids}
+    return {ids[id(module)]: numbers for module, numbers in reversed(batches)}
+
+
+@pytest.mark.parametrize(
+    ("column", "raw"),
+    [("value_targets", (5.5, 5.0)), ("advantages", (5.5, 5.0)), ("rewards", (3.0, 5.0))],
+)
+def test_the_first_batch_is_scaled_by_its_own_statistics(
+    column: str, raw: tuple[float, float]
+) -> None:
+    # Discounted returns are 3 and 0.5 · 3 + 5 = 6.5 in every episode: their deviation is 1.75.
+    scaled = {round(each / 1.75, 4) for each in raw}
+    assert first_batch(column) == {"small": scaled, "large": scaled}
+    # Negative control: the env's own.
+    assert first_batch(column, normalize_rewards=False) == {
+        "small": set(raw),
+        "large": {100.0 * each for each in raw},
+    }
+
+
+def test_the_first_batch_is_clipped_before_it_is_scaled() -> None:
+    # "small" is paid 3 and 4: discounted returns of 3 and 5.5 deviate by 1.25. "large": 4 and 4.
+    clipped = first_batch("rewards", clip_rewards=4.0)
+    assert clipped == {"small": {2.4, 3.2}, "large": {4.0}}
+
+
+CURIOSITY: dict[str, Any] = {
+    "type": "Curiosity",
+    "feature_dim": 4,
+    "feature_net_config": {"fcnet_hiddens": [6]},
+    "sub_exploration": {"type": "StochasticSampling"},
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"exploration_config": CURIOSITY},
+        {"model": {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}},
+        {"sample_ahead": True},
+        {"batch_mode": "complete_episodes"},
+        {"num_env_runners": 2, "num_envs_per_env_runner": 2},
+    ],
+    ids=lambda settings: next(iter(settings), "plain"),
+)
+def test_every_update_uses_the_statistics_with_its_own_sample(settings: dict[str, Any]) -> None:
+    used: list[Any] = []
+    algorithms: list[Algorithm] = []
+
+    def note(**_: Any) -> None:
+        used.append(algorithms[0].normalization)
+
+    made = config(clip_rewards=None).update_from_dict(settings)
+    with made.callbacks(on_learn_on_batch=note).build_algo() as algo:
+        algorithms.append(algo)
+        before = [algo.normalization]
+        for _ in range(3):
+            algo.train()
+            before.append(algo.normalization)
+    assert [each.rewards for each in used] == [each.rewards for each in before[1:]]
+    assert len({each.rewards for each in before}) == 4, "control: every sample changes them"
+    # Observations were seen by the policy as it acted.
+    for during, at_first in zip(used, before, strict=False):
+        assert during.observations is at_first.observations
+
+
+def test_a_first_iteration_that_fails_leaves_the_scale_as_it_was() -> None:
+    with config().build_algo() as algo:
+        undisturbed = train(algo)
+    is_to_fail = [True]
+
+    def fail(**_: Any) -> None:
+        if is_to_fail.pop():
+            raise OSError("on purpose")
+        is_to_fail.append(False)
+
+    with config().callbacks(on_learn_on_batch=fail).build_algo() as algo:
+        before, scale = encode(algo.get_state("connectors")), algo.normalization.rewards
+        with pytest.raises(CallbackError, match="on purpose"):
+            algo.train()
+        assert encode(algo.get_state("connectors")) == before
+        assert algo.normalization.rewards == scale
+        is_to_fail.append(False)
+        assert train(algo) == undisturbed
 
 
 # ---- everyone uses the same
@@ -150,7 +299,7 @@ def test_reported_returns_are_the_envs_own() -> None:
     assert results[0]["episode_return_mean"] == 3.0 * results[0]["episode_len_mean"]
 
 
-def test_trajectories_show_the_advantages_that_are_learnt() -> None:
+def test_trajectories_show_advantages_on_the_scale_of_before_their_sample() -> None:
     shown: list[Any] = []
     learnt: list[Any] = []
 
@@ -166,10 +315,14 @@ def test_trajectories_show_the_advantages_that_are_learnt() -> None:
     with made.callbacks(
         on_postprocess_trajectory=look, on_learn_on_batch=learn
     ).build_algo() as algo:
-        train(algo, 2)
-        rewards: Any = algo.normalization.rewards
-        assert rewards.factor < 0.5
-    np.testing.assert_array_equal(np.concatenate(shown).astype(np.float32), np.concatenate(learnt))
+        for _ in range(2):
+            shown.clear()
+            before: Any = algo.normalization.rewards
+            algo.train()
+            after: Any = algo.normalization.rewards
+            assert after.factor < 0.5
+            rescaled = np.concatenate(shown) * (after.factor / before.factor)
+            np.testing.assert_allclose(rescaled, learnt[-1], rtol=1e-5)
 
 
 # ---- checkpoints and settings

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
+from checkpoints import encode
 from trainer import PPOConfig, actors, tune
 from trainer.cli.main import main
 from trainer.errors import ConfigError, TrialError, TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
+from trainer.tune.checkpoint import DATA_FILE
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
 
@@ -776,6 +778,17 @@ def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:
         (tmp_path / "x" / name).write_bytes(bomb)
     assert losses(tune.Tuner.restore(tmp_path / "x", counting).fit()) == [[1, 2]]
     assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "3", "no JSON", '{"a": ' + "9" * 5_000])
+def test_checkpoints_that_hold_something_else_are_damaged(text: str, tmp_path: Path) -> None:
+    checkpoint = tune.Checkpoint.from_data({"step": 1})
+    (Path(checkpoint.path) / ".metadata.json").write_text(text)
+    (Path(checkpoint.path) / DATA_FILE).write_bytes(encode([1]))
+    with pytest.raises(TuneError, match="is damaged"):
+        checkpoint.get_metadata()
+    with pytest.raises(TuneError, match="it holds no dict"):
+        checkpoint.data()
 
 
 def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from callbacks import CallbackError
 from checkpoints import encode
 from tests.small_runs import killing
+from tests.vector_walks import Roaming, Walks
 from trainer import DQNConfig, PPOConfig
 from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs import native_vector_env
@@ -276,49 +278,26 @@ def test_without_a_state_running_episodes_are_lost_counted_and_told(
     assert "needs get_state() and set_state()" in told[0]
 
 
-class Walks(gym.vector.VectorEnv[Any, Any, Any]):
-    """Sub-envs walk by what they do; has a state, tasks (the distance), no autoreset of its own."""
-
-    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
-
-    def __init__(self, config: Any) -> None:
-        self.num_envs, self.distance = 3, 4
-        self.single_observation_space = spaces.Box(-99.0, 99.0, (2,), np.float32)
-        self.single_action_space = spaces.Discrete(2)
-        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, 3)
-        self.action_space = gym.vector.utils.batch_space(self.single_action_space, 3)
-        self.places = np.zeros((3, 2), np.float32)
-
-    def get_task(self) -> int:
-        return self.distance
-
-    def set_task(self, task: int) -> None:
-        self.distance = task
-
-    def get_state(self) -> Any:
-        return {"places": self.places.copy(), "np_random": self.np_random.bit_generator.state}
-
-    def set_state(self, state: Any) -> None:
-        self.places = np.array(state["places"])
-        self.np_random.bit_generator.state = state["np_random"]
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        mask = np.ones(3, np.bool_) if options is None else options["reset_mask"]
-        self.places[mask] = 0.0
-        self.places[mask, 1] = self.np_random.uniform(size=mask.sum())
-        return self.places, {}
-
-    def step(self, actions: Any) -> Any:
-        self.places[:, 0] += actions + self.np_random.integers(0, 2, 3)
-        is_over = self.places[:, 0] >= self.distance
-        return self.places, actions.astype(np.float32), is_over, np.zeros(3, np.bool_), {}
-
-
 def test_an_env_with_a_state_of_its_own_is_gone_on_with(tmp_path: Path) -> None:
     undisturbed, again, result = restored(ppo(Walks, num_envs=3), tmp_path / "c")
     assert again == undisturbed
     assert result["fault_tolerance/num_episodes_lost"] == 0
+
+
+def test_what_a_vector_env_carries_over_is_undone_with_the_first_iteration() -> None:
+    errors = [ValueError("on purpose")]
+
+    def on_train_result(**_: Any) -> None:
+        if errors:
+            raise errors.pop()
+
+    undisturbed = learnt_state(ppo(Roaming, num_envs=3), 2)
+    with ppo(Roaming, num_envs=3).callbacks(on_train_result=on_train_result).build_algo() as algo:
+        with pytest.raises(CallbackError, match="on purpose"):
+            algo.train()
+        for _ in range(2):
+            algo.train()
+        assert encode(algo.get_state(["learner"])) == undisturbed
 
 
 def test_tasks_reach_the_vector_env_and_last(tmp_path: Path) -> None:

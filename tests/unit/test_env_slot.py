@@ -26,7 +26,7 @@ def new_slot(env: Any = None) -> EnvSlot:
 def begin(slot: EnvSlot, seed: int = SEED) -> None:
     slot.begin(SingleAgentEpisode(f"training-0-{slot.episode_number}"), seed)
     assert slot.episode is not None
-    slot.observation, infos = slot.env.reset(seed=seed)
+    slot.observation, infos = slot.reset()
     slot.episode.add_env_reset(slot.observation, infos)
 
 

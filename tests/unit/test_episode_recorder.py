@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import pickle
+import random
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from callbacks.ready_made.recorders import (
     episode_arrays,
     write_episode,
 )
+from tests.forgeries import damaged_bytes
 from trainer import MetricsLogger, SingleAgentEpisode
 
 
@@ -338,6 +341,15 @@ def test_load_episode_refuses_what_is_no_recording(tmp_path: Path) -> None:
         load_episode(tmp_path / "objects.npz")
     with pytest.raises(FileNotFoundError):
         load_episode(tmp_path / "missing.npz")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_recording_is_told_as_one(seed: int, tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "whole.npz", obs=np.arange(200.0), id=np.array("a"))
+    data = damaged_bytes((tmp_path / "whole.npz").read_bytes(), random.Random(seed))
+    (tmp_path / "damaged.npz").write_bytes(data)
+    with contextlib.suppress(ValueError):  # what was hit may be no part of an array
+        load_episode(tmp_path / "damaged.npz")
 
 
 def test_a_missing_optional_package_is_told_with_its_extra() -> None:

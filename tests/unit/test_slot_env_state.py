@@ -89,8 +89,59 @@ def test_what_an_env_carries_over_is_put_back_between_two_episodes() -> None:
     assert other.env.reset(seed=7)[0].tolist() == slot.env.reset(seed=7)[0].tolist()
 
 
-def test_an_env_that_was_never_reset_is_not_asked_for_its_state() -> None:
-    assert new_slot(Counted(LONG)).take_position() == SlotPosition()
+def test_an_env_goes_back_to_how_it_was_made() -> None:
+    slot, fresh = new_slot(Counted(LONG)), Counted(LONG)
+    made = slot.take_position()
+    begin(slot)
+    play(slot, 1, 0, 1)
+    assert not slot.needs_other_env(made)
+    assert slot.put_back(made, 0, unchanged)
+    assert slot.env.reset(seed=7)[0].tolist() == fresh.reset(seed=7)[0].tolist()
+    assert slot.env.step(1)[0].tolist() == fresh.step(1)[0].tolist()
+
+
+def test_an_env_that_stands_as_it_was_made_is_not_even_reset() -> None:
+    slot = new_slot(Counted(LONG))
+    slot.env.reset = None  # type: ignore[assignment, method-assign]
+    assert slot.put_back(slot.take_position(), 0, unchanged)
+
+
+class Late(Counted):
+    """Has no state before its first reset."""
+
+    def get_state(self) -> Any:
+        if not self.length:
+            raise AttributeError("it was never reset")
+        return super().get_state()
+
+
+class Asking(Counted):
+    """Has a state that any generator is part of, such as gymnasium makes when it is asked."""
+
+    def get_state(self) -> Any:
+        return {**super().get_state(), "np_random": self.np_random.bit_generator.state}
+
+    def set_state(self, state: Any) -> None:
+        super().set_state(state)
+        self.np_random.bit_generator.state = state["np_random"]
+
+
+def test_the_state_of_an_env_as_it_was_made_does_not_depend_on_chance() -> None:
+    slots = [new_slot(Asking(LONG)) for _ in range(2)]
+    assert slots[0].take_position() == slots[1].take_position() != SlotPosition()
+    assert slots[0].env.unwrapped._np_random is None
+
+
+@pytest.mark.parametrize("env", [Late, Forgetting])
+def test_an_env_that_cannot_go_back_to_how_it_was_made_is_to_be_made_anew(env: Any) -> None:
+    slot = new_slot(env(LONG))
+    made = slot.take_position()
+    assert not slot.needs_other_env(made)
+    begin(slot)
+    play(slot, 1, 0, 1)
+    assert slot.needs_other_env(made)
+    cut(slot)
+    assert not slot.needs_other_env(slot.take_position())
 
 
 def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_once() -> None:

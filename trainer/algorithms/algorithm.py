@@ -780,9 +780,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             self.metrics.aggregate(sample.metrics, key="env_runners")
         sample = self._explored(sample, timestep)
         if any(one.has_state for one in self.normalizations.values()):
-            for id_, chunks in self.chunks_of(sample).items():
-                if self.normalizations[id_].has_state:
-                    self.normalizations[id_].add(chunks)
+            self._add_to_statistics(sample)
         self._ahead.begin(
             num_steps,
             by_agent=by_agent,
@@ -790,6 +788,20 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             timestep=self.counters.num_env_steps_sampled,
         )
         return sample
+
+    def _add_to_statistics(self, sample: GroupSample) -> None:
+        """Adds a sample to the statistics of normalisation, and scales rewards by them at once.
+
+        Otherwise the first sample would be learnt from on the env's own scale, and the values
+        predicted from it be wrong for several updates. Observations keep the normalisation that the
+        policy acted with until the training step is over.
+        """
+        for id_, chunks in self.chunks_of(sample).items():
+            statistics, learner = self.normalizations[id_], self.learners[id_]
+            if statistics.has_state:
+                statistics.add(chunks)
+                rewards = statistics.reward_transform
+                learner.normalize_with(dataclasses.replace(learner.normalization, rewards=rewards))
 
     def is_trained(self, module_id: ModuleId) -> bool:
         """Whether a module learns: `policies_to_train` names it, or all do.
@@ -990,7 +1002,8 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     def normalization(self) -> Normalization:
         """What is done to observations and rewards now; `normalization.observations(rows)` does it.
 
-        It changes when a training step is over, never within one: runners and learner use the same.
+        For observations it changes when a training step is over, never within one, so runners and
+        learner use the same; for rewards, whenever a sample was taken.
         It is that of an only module; of any it is `learners[module_id].normalization`.
         """
         return self.learner.normalization

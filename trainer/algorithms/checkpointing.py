@@ -21,6 +21,7 @@ import contextlib
 import inspect
 import json
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from itertools import pairwise
@@ -669,7 +670,7 @@ def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContent
 
 def _keep_crash_files_with_the_run(config: AlgorithmConfig, checkpoint: Path) -> None:
     """Takes away a saved `crash_dir` that lies elsewhere: a file does not say where to write."""
-    if config.crash_dir is None:
+    if not isinstance(config.crash_dir, str | os.PathLike):  # what is no path, validation tells
         return
     directory = Path(config.crash_dir).expanduser().resolve()
     if directory.is_relative_to(checkpoint.parent.parent):

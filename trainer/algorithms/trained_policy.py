@@ -114,7 +114,8 @@ class TrainedPolicy:
         Raises:
             CheckpointError: the checkpoint is missing or damaged, of another kind, of an algorithm
                 with connector pieces, or of a class of networks that this program does not have.
-            ConfigError: there is no such module, or several and none was named.
+            ConfigError: there is no such module, or several and none was named; or what it says
+                about acting is no setting.
         """
         path = checkpoint_of_run(path)
         manifest = read_manifest(path)
@@ -241,4 +242,6 @@ def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> Algorit
         )
     saved = state["settings"]
     acting = {name: saved[name] for name in _SETTINGS if name in saved}
-    return config.update_from_dict(acting, source=stranger(""))
+    config.update_from_dict(acting, source=stranger(""))
+    config.validate()
+    return config

@@ -34,6 +34,7 @@ from checkpoints import (
     read_manifest,
     verify,
 )
+from checkpoints.links import check_inside
 from checkpoints.listing import damages_in, is_damaged_name
 from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import newest_whole, read_array_places
@@ -62,6 +63,7 @@ def checkpoint_at(path: str) -> Path:
     given = _existing(path)
     for directory in (given / "checkpoints", given):
         if directory.is_dir() and not (directory / "manifest.json").exists():
+            check_inside(directory, given)
             found = latest_checkpoint(directory)
             if found is not None:
                 return found
@@ -116,6 +118,7 @@ def all_checkpoints_at(path: str) -> list[Path]:
     for directory in (given, given / "checkpoints"):
         if not directory.is_dir() or (directory / "manifest.json").exists():
             continue
+        check_inside(directory, given)
         found = sorted(
             entry
             for entry in directory.iterdir()
@@ -123,6 +126,8 @@ def all_checkpoints_at(path: str) -> list[Path]:
             and not is_damaged_name(entry.name)
             and os.path.lexists(entry / "manifest.json")
         )
+        for entry in found:
+            check_inside(entry, given)
         if found:
             return found
     return [checkpoint_at(path)]

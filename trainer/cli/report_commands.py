@@ -16,6 +16,7 @@ from typing import Any, Final
 from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import RETURN, number_at
 from callbacks.ready_made.progress import TrainingProgress, duration
+from checkpoints import LinkError
 from trainer.cli.output import missing_extras_told, tell, tell_json
 from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
@@ -26,6 +27,7 @@ from trainer.tune.output import table_text
 from trainer.tune.trial_files import TrialFiles
 
 _SHOWN_AT_FIRST: Final = 5
+_HEADS: Final = ("run", "state", "iteration", "env steps", "return", "written")
 _STATE_OF_TRIAL: Final[Mapping[str, str]] = MappingProxyType(
     {TrialStatus.TERMINATED.value: "done", TrialStatus.ERROR.value: "failed"}
 )
@@ -37,8 +39,7 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         tell_json(rows)
     elif rows:
-        heads = ["run", "state", "iteration", "env steps", "return", "written"]
-        tell(table_text(heads, [[_cell(row[head], head) for head in heads] for row in rows]))
+        tell(table_text(_HEADS, [[_cell(row[head], head) for head in _HEADS] for row in rows]))
         tell(f"\nWhat to type next:\n  {_next_command(rows)}")
     else:
         tell(f"There are no runs below {arguments.path}: local-trainer train begins one.")
@@ -116,7 +117,10 @@ def _runs_at(paths: list[str]) -> list[Path]:
 
 
 def _listed(path: Path) -> dict[str, Any]:
-    run = read_run(path)
+    try:
+        run = read_run(path)
+    except LinkError:  # the other runs are shown all the same
+        return {**dict.fromkeys(_HEADS), "run": str(path), "state": "damaged"}
     return {
         "run": str(path),
         "state": _state_of(run),

@@ -24,13 +24,14 @@ from trainer.tune.experiment import printable_config
 from trainer.tune.legacy import read_grid
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import shown_value, table_text
+from trainer.tune.restored import read_header
 from trainer.tune.results import Result, ResultGrid
 from trainer.tune.rows import MISSING, value_at
 from trainer.tune.scheduling import TrialScheduler
 from trainer.tune.search_space import GridSearch
 from trainer.tune.stored_spec import domain_of_text
 from trainer.tune.trial_files import read_trial_facts
-from trainer.tune.tuner import Tuner, extended, opens_with_code_only, read_header, silence
+from trainer.tune.tuner import Tuner, extended, opens_with_code_only, silence
 
 _FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
 _BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")

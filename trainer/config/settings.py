@@ -18,7 +18,7 @@ from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from checkpoints.trees import mapped, same
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
-from trainer.old_names import OLD_NAMES, OldName
+from trainer.old_names import OLD_NAMES, NotOffered, OldName
 from trainer.types import ToBeDrawn
 
 # ---- checks
@@ -441,11 +441,18 @@ def not_offered_problems(
     """The settings whose values ask for something that this version does not offer."""
     for name, limit in OLD_NAMES.not_offered.items():
         value = values[name]
-        if same(value, settings[name].default) or limit.allowed(value):
+        if same(value, settings[name].default) or _is_allowed(limit, value):
             continue
         yield Problem(
             assignment(name, value), "not offered in this version.", limit.advice, (name,)
         )
+
+
+def _is_allowed(limit: NotOffered, value: Any) -> bool:
+    try:
+        return bool(limit.allowed(value))
+    except (TypeError, ValueError):  # an array, which no such value is compared with
+        return False
 
 
 # ---- names

@@ -11,6 +11,7 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
+from checkpoints.arguments import shown
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.config.sections import INSTEAD_IN_EVALUATION, Sections
@@ -345,7 +346,7 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
         is_known = policy is None or isinstance(policy, PolicySpec | RLModuleSpec)
         if not is_known:
             yield Problem(
-                f"`policies[{id_!r}]={policy!r:.80}`",
+                f"`policies[{shown(id_)}]={shown(policy)}`",
                 "expected None, a PolicySpec, or an RLModuleSpec.",
                 "For settings of this module alone, write PolicySpec(config={…}).",
                 ("policies",),

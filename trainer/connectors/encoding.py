@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import gymnasium as gym
@@ -492,8 +493,8 @@ class NormalizationSettings:
 class NormalizationStatistics:
     """Collects moments, and says what follows from them.
 
-    Life: `add` after each sample; `current` when a training step is over; `get_state` and
-    `set_state` for the checkpoint component "connectors".
+    Life: `add` after each sample, `reward_transform` before it is learnt from, `current` when the
+    training step is over; `get_state` and `set_state` for the checkpoint component "connectors".
     """
 
     def __init__(self, settings: NormalizationSettings, encoder: ObservationEncoder) -> None:
@@ -556,21 +557,22 @@ class NormalizationStatistics:
 
     def current(self) -> Normalization:
         """What follows from everything seen so far."""
-        settings = self.settings
-        normalizer = transform = None
-        if settings.observations:
+        normalizer, transform = None, self.reward_transform
+        if self.settings.observations:
             normalizer = ObservationNormalizer.of(
                 self._observations, is_normalized=self._encoder.is_scalable
             )
-        if settings.rewards:
-            transform = RewardTransform(
-                settings.clip_rewards, float(1.0 / (self._returns.std[0] + EPSILON))
-            )
-        elif RewardTransform(settings.clip_rewards).does_clip:
-            transform = RewardTransform(settings.clip_rewards)
         if normalizer is None and transform is None:
             return NOTHING
         return Normalization(normalizer, transform)
+
+    @property
+    def reward_transform(self) -> RewardTransform | None:
+        """The part of `current` for rewards, which learners take as soon as a sample was added."""
+        clipping = RewardTransform(self.settings.clip_rewards)
+        if self.settings.rewards:
+            return replace(clipping, factor=float(1.0 / (self._returns.std[0] + EPSILON)))
+        return clipping if clipping.does_clip else None
 
     def get_state(self) -> State:
         """Plain data: the moments, and the discounted returns of running episodes."""

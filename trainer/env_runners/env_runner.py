@@ -310,6 +310,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         mapping: with several agents: says which module acts for which.
         has_played: whether it played since its positions were last taken.
         first_tasks: of its sub-envs as they were made; None if they cannot be given tasks.
+        first_env_states: likewise; None where there is none before the first reset.
     """
 
     spec: EnvRunnerSpec
@@ -371,6 +372,7 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         with AtWork(self):
             self._make_parts(is_recreated=is_recreated)
             self.first_tasks = self._tasks()
+            self.first_env_states = tuple(slot.env_state_as_made for slot in self._player.slots)
             self._take_over(sync or Sync())
         note_made(self)
 
@@ -436,10 +438,12 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
         New positions mean that whatever was played and logged after the last answer never happened.
         """
         if sync.positions is not None:
+            self._player.replace_envs_that_cannot_go_back(sync.positions)
             self._player.forget_unreported()
             self._player.repair.take_report()
             self._player.take_times()
             self.metrics.drain()
+            self.has_played = False
         with AtWork(self):
             self._take_over(sync)
             for id_ in sync.new_modules:  # with a request: what they log belongs to its answer

@@ -224,34 +224,38 @@ class SlotEnvState:
     A state that cannot be taken or given back is not tried again: the sub-env is replayed then.
 
     Attributes:
-        was_reset: the sub-env was reset since it was made; before, it has no state.
+        was_reset: the sub-env was reset since it was made.
+        as_made: its state before any reset; None if it has none then.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._is_given_up = False
         self._carried_over: bytes | None = None
         self._trouble = ""
-        self._latest: bytes | None = None
         self._is_of_episode = False
         self.take_env(env)
+        self._latest = self.as_made
 
     def take_env(self, env: gymnasium.Env[Any, Any]) -> None:
         """Gets a new env in place of one that failed, which stood where the latest state is."""
         self._env = env
         self._state = None if self._is_given_up else EnvState.of(env)
+        # Attributes that only `reset` sets may be missing: that says nothing against its state.
+        self.as_made = None if self._state is None else self._state.take_as_made()
         is_unknown = self._state is None and not self._is_given_up
         self._carried = EnvState.carried(env) if is_unknown else None
         # For going back to before the first episode of all.
-        is_at_hand = self._carried is not None and not self._carried.needs_reset
-        self._carried_first = self._carried.take() if self._carried and is_at_hand else None
+        self._carried_first = None if self._carried is None else self._carried.take()
         self.was_reset = False
 
     # ---- taking
 
     def take(self, *, is_of_episode: bool) -> bytes | None:
         """The state now; None if it cannot be had."""
-        if self._state is None or not (is_of_episode or self.was_reset):
+        if self._state is None:
             return None
+        if not (is_of_episode or self.was_reset):
+            return self._latest
         self._latest, self._is_of_episode = self._state.take(), is_of_episode
         if self._latest is None:
             self._give_up(f"it could not be taken: {self._state.trouble}")
@@ -301,8 +305,25 @@ class SlotEnvState:
 
     # ---- going back
 
+    def cannot_go_back(self, position: SlotPosition) -> bool:
+        """Whether env or wrappers are to remember what they did when made, and only new ones can.
+
+        Where an episode runs, its reset and its actions lead to where the env stands.
+        """
+        if not self.was_reset:
+            return False
+        if self._carried is not None:
+            return position.carried_state is None and self._carried_first is None
+        state = position.env_state
+        if self._state is None or position.env_seed is not None:
+            return False
+        if state is not None and state != self.as_made:
+            return False
+        return state is None or not self._state.give_back(state)
+
     def bring_back(self, state: bytes | None, carried: bytes | None) -> None:
         """Brings the env to a state between two episodes, of the whole env or of its wrappers."""
+        self._latest, self._is_of_episode = state, False
         self._bring_back(state)
         self._carried_over = carried
         self._carry_over()
@@ -329,10 +350,11 @@ class SlotEnvState:
     def _bring_back(self, state: bytes | None) -> None:
         if state is None or not self._expects_state():
             return
+        if not self.was_reset and state == self.as_made:
+            return
         self._env.reset(seed=_ANY_SEED)
         self.was_reset = True
-        if self._is_given_back(state):
-            self._latest, self._is_of_episode = state, False
+        self._is_given_back(state)
 
     def put_back(self, replay: Replay, position: SlotPosition) -> bool:
         """Brings the env to a position in the middle of an episode; whether it stands there."""
@@ -707,12 +729,12 @@ class EnvSlot:
         self.drop()
         self.episode_number = position.episode_number
         self.steps_ahead = position.steps_ahead
-        if self.connected is not None:
-            self.connected.go_on_from(position.connectors)
         if position.env_seed is None or position.episode is None:
             self._env_state.bring_back(position.env_state, position.carried_state)
+            self._put_connectors_back(position)  # that of an episode given up is in the env's state
             self._put_tasks_back(position.task_now)
             return True
+        self._put_connectors_back(position)
         is_back = self._env_state.put_back(self._replay(to_env, on_step), position)
         self._put_tasks_back(position.tasks, position.num_steps)
         if not is_back:
@@ -730,6 +752,15 @@ class EnvSlot:
             self._old_actions = list(position.actions)
         self._continues = True
         return True
+
+    @property
+    def env_state_as_made(self) -> bytes | None:
+        """The state of the sub-env before any reset; None if it has none then."""
+        return self._env_state.as_made
+
+    def needs_other_env(self, position: SlotPosition) -> bool:
+        """Whether a position is that of an env as it was made, where this one cannot go back."""
+        return self._env_state.cannot_go_back(position)
 
     def _replay(self, to_env: Callable[[Any], Any], on_step: Callable[[], None]) -> Replay:
         """What plays the episode of a position again in the sub-env."""
@@ -766,6 +797,10 @@ class EnvSlot:
         is_back = self._env_state.put_back_running(replay, position, since=since)
         self._put_tasks_back(position.tasks, self.num_steps_played)
         return is_back
+
+    def _put_connectors_back(self, position: SlotPosition) -> None:
+        if self.connected is not None:
+            self.connected.go_on_from(position.connectors)
 
     def _episode_from(self, state: State) -> SingleAgentEpisode:
         return SingleAgentEpisode.from_state(

@@ -396,6 +396,12 @@ class EpisodePlayer(abc.ABC):
 
     # ---- between two requests
 
+    def replace_envs_that_cannot_go_back(self, positions: Sequence[SlotPosition]) -> None:
+        """Makes those sub-envs anew that are to stand as they were made and cannot otherwise."""
+        for slot, position in zip(self.slots, positions, strict=True):
+            if slot.needs_other_env(position):
+                self.repair.make_again(slot)
+
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
         stream = self._stream_of(slot)

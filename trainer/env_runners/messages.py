@@ -535,6 +535,7 @@ class RunnerReport:
         metrics: what was logged while it was made.
         tasks: of its sub-envs as they were made, before anything was put back; None if they cannot
             be given tasks.
+        env_states: of its sub-envs, likewise; None where there is none before the first reset.
         why_no_tasks: what they lack for it.
         silent_wrappers: of its sub-envs: those of which it is unknown what they carry from episode
             to episode.
@@ -550,6 +551,7 @@ class RunnerReport:
     lost: Mapping[int, int] = field(default_factory=dict)
     callbacks: State | None = None
     tasks: tuple[TaskInForce, ...] | None = None
+    env_states: tuple[bytes | None, ...] = ()
     why_no_tasks: str = ""
     why_no_env_state: str = ""
     silent_wrappers: tuple[str, ...] = ()

@@ -259,7 +259,7 @@ class SubEnvRepair:
         self._raise_what_is_no_fault(slot, error)
         began, where = time.perf_counter(), _place_of(slot)
         comes_again = self._count(slot, error, slot.num_steps_played)
-        self._make_again(slot)
+        self.make_again(slot)
         is_back = not comes_again and self._is_put_back(
             slot, lambda on_step: _replay_running(slot, self._to_env, on_step)
         )
@@ -289,7 +289,7 @@ class SubEnvRepair:
             began, first = time.perf_counter(), error
         where = f"while episode {position.episode_number} (seed {position.env_seed}) was put back"
         comes_again = self._count(slot, first, steps.count)
-        self._make_again(slot)
+        self.make_again(slot)
         is_back = not comes_again and self._is_put_back(slot, attempt)
         if not is_back and self._attempts[slot.index].comes_again:
             self._attempts[slot.index].play_other()
@@ -322,7 +322,8 @@ class SubEnvRepair:
             raise error
         return attempts.comes_again
 
-    def _make_again(self, slot: EnvSlot) -> None:
+    def make_again(self, slot: EnvSlot) -> None:
+        """Puts a new sub-env in the place of one, which is closed."""
         self._activity.doing(REPAIRING)
         self._num_restarts += 1
         try:
@@ -343,7 +344,7 @@ class SubEnvRepair:
             except Exception as error:  # noqa: BLE001 - raised again unless repaired
                 self._raise_what_is_no_fault(slot, error)
                 comes_again = self._count(slot, error, steps.count)
-            self._make_again(slot)
+            self.make_again(slot)
             if comes_again:
                 return False
 

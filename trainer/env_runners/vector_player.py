@@ -34,6 +34,7 @@ from trainer.env_runners.messages import (
 )
 from trainer.env_runners.remembering import RememberingSource
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
+from trainer.env_runners.sub_env_repair import make_native_vector_env
 from trainer.envs.env_checks import check_step
 from trainer.envs.native_vector_env import NativeVectorEnv, VectorStep
 from trainer.episodes import SingleAgentEpisode, nested
@@ -96,6 +97,17 @@ class VectorPlayer(SingleAgentPlayer):
     def _whole(self) -> NativeVectorEnv:
         env: NativeVectorEnv = self._runner.env  # type: ignore[assignment]
         return env
+
+    def replace_envs_that_cannot_go_back(self, positions: Sequence[SlotPosition]) -> None:
+        """Makes the whole vector env anew if a sub-env is to stand as it was made."""
+        pairs = zip(self.slots, positions, strict=True)
+        if not any(slot.needs_other_env(position) for slot, position in pairs):
+            return
+        self._whole.close()
+        whole = make_native_vector_env(self._runner, is_recreated=True)
+        self._runner.env = whole
+        for slot, env in zip(self.slots, whole.envs, strict=True):
+            slot.take_env(env)
 
     def put_back(self, slot: EnvSlot, position: SlotPosition) -> bool:
         """See `EpisodePlayer.put_back`; the first slot brings the whole vector env back."""

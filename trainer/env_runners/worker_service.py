@@ -181,6 +181,7 @@ def report_of(runner: EnvRunner) -> RunnerReport:
         lost=runner.take_lost(),
         callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
         tasks=runner.first_tasks,
+        env_states=runner.first_env_states,
         why_no_tasks=why_no_tasks(runner.env.envs[0]),
         why_no_env_state=why_no_env_state(runner.env.envs[0]),
         silent_wrappers=silent_wrappers(runner.env.envs[0]),

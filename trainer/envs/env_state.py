@@ -146,6 +146,7 @@ _GENERATORS: Final[Mapping[str, Callable[[], Any]]] = {
     "SFC64": np.random.SFC64,
 }
 _MOST_TEXT: Final = 300
+_ANY_SEED: Final = 0
 
 
 @runtime_checkable
@@ -258,6 +259,18 @@ class EnvState:
         except StateError as error:
             self.trouble = str(error)
             return None
+
+    def take_as_made(self) -> bytes | None:
+        """The state of an env that was never reset; None if it has none yet, and `trouble` why."""
+        env = self._innermost
+        if getattr(env, "_np_random", env) is not None:
+            return self.take()
+        # Gymnasium makes the generator when it is asked for, with another seed each time.
+        env._np_random = np.random.default_rng(_ANY_SEED)
+        try:
+            return self.take()
+        finally:
+            env._np_random = None
 
     def give_back(self, saved: bytes) -> bool:
         """Lets the env go on from a state; it must have been reset before.

@@ -348,6 +348,8 @@ class NativeVectorEnv(VectorEnv):
         """The state of the vector env, and which of its sub-envs are where."""
         if self.state is None:
             raise EnvError("The vector env has no state: it lacks get_state and set_state.")
+        if not len(self._observations):
+            raise EnvError("The vector env has no state before its first reset.")
         return {
             "env": self.state.get(),
             "fresh": self._fresh.tolist(),

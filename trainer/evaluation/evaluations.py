@@ -643,12 +643,14 @@ class EvaluationsSoFar:
         num_answers: what the state of then holds of its answers.
         last: the metrics of the last one that was over, with those that no state holds.
         interrupted: what a checkpoint left under way, if that is still to begin again.
+        table: the modules that the runners had; None before there were any.
     """
 
     running: RunningEvaluation | None
     num_answers: int
     last: dict[str, Any]
     interrupted: Subject | None
+    table: ModuleTable | None
 
 
 class Evaluations:
@@ -817,7 +819,8 @@ class Evaluations:
         running, num_answers = self.running, 0
         if running is not None and not self.get_evaluator().begins_from(running):
             num_answers = running.play.num_answers
-        return EvaluationsSoFar(running, num_answers, self._last, self._interrupted)
+        table = None if self.evaluator is None else self.evaluator.group.table
+        return EvaluationsSoFar(running, num_answers, self._last, self._interrupted, table)
 
     @contextlib.contextmanager
     def undoing(self, before: EvaluationsSoFar) -> Iterator[None]:
@@ -827,7 +830,10 @@ class Evaluations:
         """
         running, self.running = before.running, None
         if self.evaluator is not None:
-            self.evaluator.group.abandon_play(but=None if running is None else running.play)
+            group = self.evaluator.group
+            group.abandon_play(but=None if running is None else running.play)
+            if before.table is not None and group.table is not before.table:
+                group.set_table(before.table)
         yield
         self.running, self._last = running, before.last
         self._interrupted = before.interrupted

@@ -117,6 +117,7 @@ _AGENT_RECORD: Final = shapes.fields(
     },
     optional={"length": shapes.one_of(shapes.count, shapes.NOTHING)},
 )
+_NUMBER: Final = shapes.one_of(shapes.number, shapes.of_type(bool))
 _RECORD: Final = shapes.fields(
     {
         "id_": shapes.TEXT,
@@ -124,8 +125,8 @@ _RECORD: Final = shapes.fields(
         "length": shapes.count,
         "agent_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
         "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "custom_metrics": shapes.dict_of(shapes.anything),
-        "hist_data": shapes.dict_of(shapes.list_of(shapes.anything)),
+        "custom_metrics": shapes.dict_of(_NUMBER),
+        "hist_data": shapes.dict_of(shapes.list_of(_NUMBER)),
     },
     optional={
         "task": shapes.anything,

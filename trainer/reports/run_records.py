@@ -19,6 +19,7 @@ from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.result_files import JSONLinesResults
 from checkpoints import CheckpointError, latest_checkpoint, read_checkpoint, read_manifest
 from checkpoints.data_classes import dataclass
+from checkpoints.links import check_links
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.errors import ReportError
@@ -126,8 +127,10 @@ def read_run(path: str | Path) -> Run:
 
     Raises:
         ReportError: nothing of a run is there.
+        LinkError: a link in the directory leads out of it.
     """
     given = Path(path).expanduser()
+    check_links(given)
     file = given if given.is_file() else given / RESULTS_FILE
     if not file.is_file():
         raise ReportError(

@@ -77,6 +77,7 @@ class RunnerPlace:
         is_replacement_untold: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
+        first_env_states: likewise; empty before it was made.
         why_no_tasks: what its envs lack to be given tasks; empty before it was made.
         untold_tasks: sub-env → task that was set here since the live runner was last asked.
         told_env_states: names of the envs of which it was said that their state is not used;
@@ -108,6 +109,7 @@ class RunnerPlace:
     is_replacement_untold: bool = False
     first_callbacks: State | None = None
     first_tasks: tuple[TaskInForce, ...] = ()
+    first_env_states: tuple[bytes | None, ...] = ()
     why_no_tasks: str = ""
     untold_tasks: dict[int, Any] = field(default_factory=dict)
     told_env_states: set[str] = field(default_factory=set)
@@ -260,15 +262,22 @@ class RunnerPlace:
             why,
         )
 
-    def fill_in_tasks(self) -> None:
-        """Slots of which no task is known have the first one of their env."""
-        if not self.first_tasks:
-            return
-        pairs = zip(self.positions, self.first_tasks, strict=True)
-        self.positions = tuple(
-            position if position.tasks else replace(position, tasks=(first,))
-            for position, first in pairs
-        )
+    def fill_in_firsts(self) -> None:
+        """Slots of which no task or env state is known have the first one of their env."""
+        if self.first_tasks:
+            pairs = zip(self.positions, self.first_tasks, strict=True)
+            self.positions = tuple(
+                position if position.tasks else replace(position, tasks=(first,))
+                for position, first in pairs
+            )
+        if any(self.first_env_states):
+            states = zip(self.positions, self.first_env_states, strict=True)
+            self.positions = tuple(
+                replace(position, env_state=position.env_state or first)
+                if position.env_seed is None
+                else position
+                for position, first in states
+            )
 
     def stop_runner(self) -> None:
         """Closes and forgets a runner of this process; the next round makes another."""
@@ -298,7 +307,8 @@ class RunnerPlace:
             self.first_tasks, self.why_no_tasks = report.tasks or (), report.why_no_tasks
             if self.spec.worker_index <= 1:  # once, not for each runner
                 self._warn_of_half_tasks()
-        self.fill_in_tasks()
+        self.first_env_states = self.first_env_states or report.env_states
+        self.fill_in_firsts()
 
     def take_creation_metrics(self) -> list[Any]:
         """What was logged while the runner was made, as long as it was not reported."""
@@ -381,6 +391,7 @@ class RunnerPlace:
         running = [position for position in self.positions if position.env_seed is not None]
         self.positions = tuple(position.restarted(skip) for position in self.positions)
         self.is_ahead = True
+        self.fill_in_firsts()  # the envs that come after them begin there
         return len(running), sum(position.num_steps for position in running)
 
     def give_up_episodes_without_module(self) -> tuple[int, int]:
@@ -392,7 +403,10 @@ class RunnerPlace:
         there = {*self.spec.table.specs}
         before = self.positions
         self.positions = tuple(
-            position if there >= _modules_of(position) else position.restarted()
+            position
+            if there >= _modules_of(position)
+            # The env itself is not to blame: it is reset where it stood.
+            else replace(position.restarted(), env_state=position.env_state)
             for position in before
         )
         pairs = zip(before, self.positions, strict=True)
@@ -764,6 +778,7 @@ class SlotStates:
 
     def __init__(self, records: RunnerRecords) -> None:
         self._records = records
+        self._has_told = False
         # What the next sample says about slots of a restored state; empty for nothing.
         self._untold_drop = ""
 
@@ -782,12 +797,15 @@ class SlotStates:
     def told_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
         told = [place.told_modules for place in self._records if place.told_modules is not None]
-        if not self._records.spec.table.version or not told:
+        has_changed = self._records.spec.table.version or self._has_told
+        if not has_changed or not told:
             return {}
         return {"told_modules": sorted(frozenset.intersection(*told))}
 
     def set_told_modules(self, state: State) -> None:
         """Takes back what `told_modules` gave; without it, callbacks know of all modules."""
+        # An evaluation takes the changed modules over when it begins.
+        self._has_told = "told_modules" in state
         there = frozenset(self._records.spec.table.specs)
         for place in self._records:
             place.told_modules = frozenset(state.get("told_modules", there))
@@ -832,7 +850,7 @@ class SlotStates:
             first = place.spec.first_slot
             place.positions = tuple(positions[first : first + place.spec.num_envs])
             place.untold_tasks = {}
-            place.fill_in_tasks()
+            place.fill_in_firsts()
             # 0 runners are the same program as 1: the runner of the main process has the state of
             # the first one of a group of processes.
             saved = state["callbacks"].get(str(max(1, index)))

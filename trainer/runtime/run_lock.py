@@ -15,6 +15,7 @@ from typing import Final
 
 from checkpoints.file_system import NoLocksError, lock_file, remedy
 from checkpoints.interrupts import signals_deferred
+from checkpoints.links import check_links
 from trainer.errors import ConfigError
 
 LOCK_FILE: Final = "run.lock"
@@ -63,11 +64,14 @@ class RunLock:
         """Takes the lock.
 
         Raises:
+            LinkError: a link in the directory leads out of it: writing there would destroy files
+                that are no part of the run. Nothing was written.
             ConfigError: another process holds it (names the process), or the directory cannot be
                 made or written.
             FileExistsError: the directory is not new, and must be.
         """
         try:
+            check_links(self._path)
             with signals_deferred():
                 self._take()
         except OSError as error:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from checkpoints import decode, encode
-from checkpoints.file_system import replacing
+from checkpoints.file_system import refused, replacing
 from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
@@ -381,14 +381,19 @@ class CallbackCaller:
     def read(self, folder: Path) -> dict[str, Any]:
         """What `save` wrote; empty if there is nothing, or no callback to be given it."""
         file = folder / _STATES_FILE
-        saved: Any = decode(file.read_bytes()) if self._states and file.exists() else {}
-        return dict(saved)
+        if not (self._states and file.exists()):
+            return {}
+        saved: Any = decode(file.read_bytes())
+        if not isinstance(saved, dict) or not isinstance(saved.get("states"), dict):
+            raise refused(file, "holds no states of callbacks")
+        return saved
 
     def load(self, folder: Path) -> None:
         """Gives the callbacks their states back; new ones, and those of other classes, have none.
 
         Raises:
             CallbackError: `set_state` raised; chained as the cause.
+            CheckpointCorruptError: the file is damaged.
         """
         states = self.read(folder).get("states", {})
         for name in self._states.keys() & states.keys():

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from checkpoints import CheckpointError, FileSystem, decode, encode
 from checkpoints.arguments import shown
+from checkpoints.links import check_links
 from trainer.errors import TuneError
 
 DATA_FILE: Final = "tune_data.msgpack"
@@ -114,17 +115,28 @@ class Checkpoint:
 
         Args:
             path: where to; None makes a temporary directory.
+
+        Raises:
+            LinkError: a link in it leads out of it.
         """
+        check_links(Path(self.path))
         target = Path(tempfile.mkdtemp(prefix="checkpoint-") if path is None else path)
         shutil.copytree(self.path, target.expanduser(), dirs_exist_ok=True)
         return str(target.expanduser().resolve())
 
     def get_metadata(self) -> dict[str, Any]:
-        """What `set_metadata` noted; empty if nothing was."""
+        """What `set_metadata` noted; empty if nothing was. A TuneError if it is damaged."""
         file = Path(self.path) / _METADATA_FILE
         if not file.exists():
             return {}
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise TuneError(
+                f"{file} is damaged: {error}. Remove it; it holds notes only."
+            ) from error
+        if not isinstance(found, dict):
+            raise TuneError(f"{file} is damaged: it is no dict. Remove it; it holds notes only.")
         return found
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -148,24 +160,29 @@ def read_data(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        found: dict[str, Any] = decode(file.read_bytes())
+        found = decode(file.read_bytes())
     except CheckpointError as error:
         raise TuneError(f"{file} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise TuneError(f"{file} is damaged: it holds no dict, which from_data() writes.")
     return found
 
 
 def take_in(source: Path, target: Path) -> None:
     """Brings a reported directory to its place: moved from a temporary folder, else copied.
 
+    Links are replaced by what they lead to, so that a checkpoint is whole wherever it is taken.
     What is at the target is replaced: it was never part of a row that counts. A folder of that name
     is whole, and on the disk, whenever it is there.
     """
     unfinished = cleared_for(target)
     is_temporary = source.resolve().is_relative_to(Path(tempfile.gettempdir()).resolve())
-    if is_temporary and source.stat().st_dev == target.parent.stat().st_dev:
+    has_links = any(path.is_symlink() for path in source.rglob("*"))
+    can_move = is_temporary and source.stat().st_dev == target.parent.stat().st_dev
+    if can_move and not has_links:
         source.rename(unfinished)
     else:
-        shutil.copytree(source, unfinished)
+        shutil.copytree(source, unfinished, ignore_dangling_symlinks=True)
     sync_and_digest(unfinished)
     unfinished.rename(target)
     FileSystem().sync_directory(target.parent)

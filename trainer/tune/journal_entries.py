@@ -12,12 +12,17 @@ again and which are compared with what was recorded (`SuggestEntry`, `StartEntry
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from checkpoints.data_classes import dataclass
 from trainer.errors import JournalError
+
+MOST: Final = 2**53
+"""Numbers of a journal are below: what JSON holds exactly everywhere."""
+_FOLDER_NAME: Final = re.compile(r"(?:recovery-)?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,60 @@ _KINDS: Mapping[str, type[Entry]] = {
 }
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MOST
+
+
+def _is_count_or_none(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -MOST < value < MOST
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_folder_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(_FOLDER_NAME.fullmatch(value))
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_count, value))
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "trial": lambda value: value == -1 or _is_count(value),
+    **dict.fromkeys(("lane", "turn", "row_number", "num_more"), _is_count),
+    **dict.fromkeys(("donor", "donor_row", "num_samples"), _is_count_or_none),
+    **dict.fromkeys(("cpus", "elapsed_s"), _is_number),
+    **dict.fromkeys(("attributes", "view"), _is_mapping),
+    "params": lambda value: value is None or _is_mapping(value),
+    **dict.fromkeys(("resumed", "restarted"), _are_counts),
+    **dict.fromkeys(("is_done", "wants_checkpoint", "is_early", "has_new_stop"), _is_switch),
+    **dict.fromkeys(
+        ("cause", "digest", "saving", "how", "action", "reason", "by", "moment", "status"), _is_text
+    ),
+    "error": _is_text_or_none,
+    "name": _is_folder_name,
+}
+"""What the fields of entries may hold, by their name: a journal may be a stranger's."""
+
+
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     name: _defaults(kind) for name, kind in _KINDS.items()
 }
@@ -225,12 +284,14 @@ def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise JournalError(
-            f"The journal has an event {name!r}, which this version does not know; expected one "
-            f"of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
+            f"The journal has an event {name!r:.80}, which this version does not know; expected "
+            f"one of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
         )
     try:
         if unknown := fields.keys() - _DEFAULTS[kind.kind].keys():
             raise TypeError(f"unknown fields {sorted(unknown)}")
+        if wrong := [each for each, value in fields.items() if not _FITS[each](value)]:
+            raise TypeError(f"{wrong[0]} is {fields[wrong[0]]!r:.80}")
         entry = kind(**fields)
     except TypeError as error:
         raise JournalError(

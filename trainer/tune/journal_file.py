@@ -15,19 +15,22 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints import FileSystem
+from callbacks import AnyCallbackError
+from checkpoints import CheckpointError, FileSystem
 from checkpoints.file_system import remedy
 from checkpoints.interrupts import signals_deferred
-from trainer.errors import JournalError
+from trainer.errors import JournalError, TrainerError
 
 _LOGGER = logging.getLogger(__name__)
 
 JOURNAL_FILE: Final = "journal.jsonl"
-_LINE: Final = re.compile(rb'\{"length": (\d+), "crc32": "([0-9a-f]{8})", "entry": (.*)\}\n?', re.S)
+_LINE: Final = re.compile(
+    rb'\{"length": (\d{1,18}), "crc32": "([0-9a-f]{8})", "entry": (.*)\}\n?', re.S
+)
 _ADVICE: Final = (
     "Nothing was changed. Bring the file back from a copy, or begin a new experiment under another "
     "name; the trials' results and checkpoints are whole and can be read one by one."
@@ -158,6 +161,21 @@ def read_journal(path: Path) -> ReadJournal:
     return entries, size
 
 
+@contextlib.contextmanager
+def followed(folder: Path) -> Iterator[None]:
+    """Turns what an impossible journal makes the code raise into a JournalError that says so."""
+    try:
+        yield
+    except (TrainerError, CheckpointError, AnyCallbackError, OSError):
+        raise
+    except Exception as error:  # any: a forged journal may tell of anything, in any order
+        raise JournalError(
+            f"The journal of {folder} cannot be followed ({type(error).__name__}: {error!s:.200}): "
+            "it tells of what cannot have happened, or code of yours decides otherwise than "
+            "before. Bring it back from a copy, or restore with the code of then."
+        ) from error
+
+
 def read_first_entry(path: Path) -> dict[str, Any] | None:
     """The first entry of a journal; None if it is not whole."""
     with path.open("rb") as file:
@@ -172,8 +190,11 @@ def _entry_of(line: bytes) -> dict[str, Any] | None:
     length, checksum, text = found.groups()
     if len(text) != int(length) or zlib.crc32(text) != int(checksum, 16):
         return None
-    entry: dict[str, Any] = json.loads(text)
-    return entry
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):  # a forger's: its checksum fits
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints.data_classes import dataclass
+from checkpoints.links import check_links
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -183,10 +184,11 @@ class ExperimentAnalysis:
 def read_grid(folder: Path) -> ResultGrid:
     """The results in a folder, configs as in `trial.json`; a TuneError if there are none."""
     folder = folder.expanduser().resolve()
+    check_links(folder)
     trials = sorted(path for path in (folder / TRIALS_FOLDER).glob("*") if path.is_dir())
     if not trials:
         raise TuneError(f"{folder} holds no trials; give the folder of an experiment.")
-    results = sorted(map(Result.from_path, trials), key=lambda each: each.number)
+    results = sorted(map(Result.of_folder, trials), key=lambda each: each.number)
     return ResultGrid(results, folder=folder)
 
 

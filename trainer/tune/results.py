@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from checkpoints.data_classes import dataclass
+from checkpoints.links import check_links
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves
 from trainer.errors import TrialError, TuneError
@@ -65,12 +66,21 @@ class Result:
 
         Raises:
             TuneError: it is no trial's folder.
+            LinkError: a link in it leads out of it.
         """
         folder = Path(path).expanduser().resolve()
+        check_links(folder)
+        return cls.of_folder(folder)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Result:
+        """The result of a trial's folder whose links were looked at; see `from_path`."""
         facts = read_trial_facts(folder)
         files = TrialFiles(folder)
         num_rows = facts.get("num_rows")  # None while it runs
-        names = [entry.name for entry in files.checkpoints.glob("[0-9]*") if entry.is_dir()]
+        folders = files.checkpoints.iterdir() if files.checkpoints.is_dir() else ()
+        names = [entry.name for entry in folders if entry.is_dir()]
+        names = [name for name in names if name.isascii() and name.isdecimal()]
         names = [name for name in names if num_rows is None or int(name) <= num_rows]
         error = facts.get("error")
         return cls(

@@ -35,6 +35,7 @@ from trainer.tune import (
 )
 from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.controller import ExperimentPlan
+from trainer.tune.journal_entries import MOST
 from trainer.tune.parts import Part
 from trainer.tune.search_space import Domain, SampleFrom
 from trainer.tune.stoppers import Bounds, StopCriteria
@@ -363,6 +364,35 @@ def versions() -> dict[str, str | None]:
     }
 
 
+def _is_between(low: float, high: float, *kinds: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in kinds and low <= value <= high
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+_HEADER: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("name", "trainable", "order"), _is_text),
+    **dict.fromkeys(("metric", "mode"), _is_text_or_none),
+    **dict.fromkeys(("space", "searcher", "scheduler", "settings", "versions"), _is_mapping),
+    "seed": _is_between(0, MOST, int),
+    "num_samples": _is_between(-1, MOST, int),
+    "num_lanes": _is_between(1, 10_000, int),
+    "cpus": _is_between(0, 1_000_000, int, float),
+    "stop": lambda value: value is None or isinstance(value, list),
+}
+"""What a header's fields may hold: a journal may be a stranger's."""
+
+
 def check_header(header: Mapping[str, Any] | None, path: str) -> None:
     """Raises a JournalError for what is no header, or of a newer format than this one."""
     if header is None or header.get("event") != "header":
@@ -373,7 +403,13 @@ def check_header(header: Mapping[str, Any] | None, path: str) -> None:
     if header.get("format") != FORMAT:
         raise JournalError(
             f"The journal in {path} has the format {header.get('format')!r}; this version knows "
-            f"{FORMAT}. Restore it with the version that wrote it: {header.get('versions')}."
+            f"{FORMAT}. Restore it with the version that wrote it: {header.get('versions')!s:.200}."
+        )
+    if wrong := [name for name, fits in _HEADER.items() if not fits(header.get(name))]:
+        raise JournalError(
+            f"The header of the journal in {path} has {wrong[0]}={header.get(wrong[0])!r:.80}, "
+            "which none has that was written here. It is damaged or forged: bring it back from a "
+            "copy."
         )
 
 

@@ -32,6 +32,7 @@ from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import digest_of
+from trainer.tune.journal_entries import MOST
 from trainer.tune.journal_file import APPENDING, append_whole
 from trainer.tune.trial_handler import PENDING, pending_name
 
@@ -241,7 +242,8 @@ class TrialFiles:
 
     def read_facts(self) -> dict[str, Any]:
         """What `trial.json` says; empty if it is not there or damaged: it decides nothing."""
-        return read_json(self.path / TRIAL_FILE)
+        facts = read_json(self.path / TRIAL_FILE)
+        return facts if all(_fits(name, value) for name, value in facts.items()) else {}
 
     def write_error(self, text: str) -> None:
         """Writes `error.txt`."""
@@ -282,9 +284,19 @@ def read_json(path: Path) -> dict[str, Any]:
     """What `write_json` wrote; empty if the file is not there or damaged: it decides nothing."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether `trial.json` may say this: the folder may be a stranger's."""
+    if name in ("number", "num_rows", "num_failures"):
+        is_missing = value is None and name != "number"
+        return is_missing or (type(value) is int and 0 <= value < MOST)
+    if name in ("status", "stop_reason", "error"):
+        return value is None or isinstance(value, str)
+    return name != "params" or value is None or isinstance(value, dict)
 
 
 def read_trial_facts(folder: Path) -> dict[str, Any]:
@@ -317,15 +329,15 @@ def _row_of_line(line: bytes) -> ResultDict | None:
         return None
     try:
         row = json.loads(line)
-    except ValueError:
+        if not isinstance(row, dict):
+            return None
+        for path, text in row.pop(_NOT_FINITE, ()):
+            place: Any = row
+            for part in path[:-1]:
+                place = place[part]
+            place[path[-1]] = float(text)
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    if not isinstance(row, dict):
-        return None
-    for path, text in row.pop(_NOT_FINITE, ()):
-        place: Any = row
-        for part in path[:-1]:
-            place = place[part]
-        place[path[-1]] = float(text)
     return ResultDict(row)
 
 
