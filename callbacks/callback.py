@@ -11,7 +11,7 @@ process, or the main process for the local one. Every runner has its own callbac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,10 +78,10 @@ def plain_copy(value: Any, *, path: str = "", depth: int = 0) -> Any:
     raise NotPlainError(f"{path} is {kind.__module__}.{kind.__qualname__}".replace("builtins.", ""))
 
 
-def plain_attributes(instance: object) -> dict[str, Any]:
-    """{name: copy} of the attributes that are plain data; the others are left out."""
+def plain_attributes(instance: object, *, besides: Collection[str] = ()) -> dict[str, Any]:
+    """{name: copy} of the attributes that are plain data; the others and `besides` are left out."""
     found: dict[str, Any] = {}
-    for name, value in _attributes(instance).items():
+    for name, value in _attributes(instance, besides).items():
         try:
             found[name] = plain_copy(value, path=name)
         except NotPlainError:
@@ -89,10 +89,10 @@ def plain_attributes(instance: object) -> dict[str, Any]:
     return found
 
 
-def unsaved_attributes(instance: object) -> dict[str, str]:
+def unsaved_attributes(instance: object, *, besides: Collection[str] = ()) -> dict[str, str]:
     """{name: why} of the attributes that `plain_attributes` leaves out."""
     found: dict[str, str] = {}
-    for name, value in _attributes(instance).items():
+    for name, value in _attributes(instance, besides).items():
         try:
             plain_copy(value, path=name)
         except NotPlainError as error:
@@ -111,12 +111,12 @@ def restore_attributes(instance: object, state: dict[str, Any]) -> None:
         object.__setattr__(instance, name, plain_copy(value, path=name))
 
 
-def attribute_names(instance: object) -> set[str]:
-    """The names of all attributes, plain data or not."""
-    return set(_attributes(instance))
+def attribute_names(instance: object, *, besides: Collection[str] = ()) -> set[str]:
+    """The names of all attributes but `besides`, plain data or not."""
+    return set(_attributes(instance, besides))
 
 
-def _attributes(instance: object) -> dict[str, Any]:
+def _attributes(instance: object, besides: Collection[str]) -> dict[str, Any]:
     """The attributes of an object, those in slots included, as {name: value}."""
     found: dict[str, Any] = dict(getattr(instance, "__dict__", {}))
     for cls in type(instance).__mro__:
@@ -124,7 +124,7 @@ def _attributes(instance: object) -> dict[str, Any]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(instance, name):
                 found[name] = getattr(instance, name)
-    return found
+    return {name: value for name, value in found.items() if name not in besides}
 
 
 def _dict_copy(value: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:

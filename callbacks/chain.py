@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import eq, itemgetter
 from typing import Any, Final, NoReturn
 
@@ -138,6 +138,41 @@ def set_object_state(instance: Any, state: Any) -> None:
         instance.set_state(_copied(state))
     else:
         restore_attributes(instance, state)
+
+
+class LeftOut:
+    """Names once what default states leave out."""
+
+    def __init__(self) -> None:
+        self._named: set[tuple[type, str]] = set()
+
+    def name(
+        self, instance: Any, state: Mapping[str, Any], *, kind: str, besides: Collection[str] = ()
+    ) -> None:
+        """Warn about each attribute that is not in a state and was not named before.
+
+        Args:
+            instance: An object of that `kind`, which the warning says.
+            state: What `plain_attributes` gave.
+            kind: Such as "callback".
+            besides: Names that are no part of the state, as for `plain_attributes`.
+        """
+        cls = type(instance)
+        left_out = attribute_names(instance, besides=besides) - state.keys()
+        if all((cls, name) in self._named for name in left_out):
+            return  # the usual case: nothing is looked at twice
+        for name, reason in unsaved_attributes(instance, besides=besides).items():
+            if (cls, name) not in self._named:
+                self._named.add((cls, name))
+                logger.warning(
+                    "the state of %s %s leaves out its attribute `%s`: %s cannot be saved. "
+                    "After a restart or restore it is what `__init__` makes it. Override get_state "
+                    "and set_state to keep it.",
+                    kind,
+                    name_of(cls),
+                    name,
+                    reason,
+                )
 
 
 def _copied(state: Any) -> Any:
@@ -407,7 +442,7 @@ class CallbackChain:
         """Find the listeners of every event, and their names for errors."""
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._names: dict[str, tuple[str, ...]] = {}
-        self._left_out: set[tuple[type, str]] = set()
+        self._left_out = LeftOut()
         for event in EVENTS:
             found = self._find(event)
             self._listeners[event] = tuple(listener for listener, _ in found)
@@ -453,26 +488,8 @@ class CallbackChain:
                 name, "its state was taken", where=self._where, original=error
             ) from error
         if not has_own_state(type(instance)):
-            self._name_what_is_left_out(instance, state)
+            self._left_out.name(instance, state, kind="callback")
         return state
-
-    def _name_what_is_left_out(self, instance: Any, state: dict[str, Any]) -> None:
-        """Warn once about each attribute that the default state leaves out."""
-        cls = type(instance)
-        left_out = attribute_names(instance) - state.keys()
-        if all((cls, name) in self._left_out for name in left_out):
-            return  # the usual case: nothing is looked at twice
-        for name, reason in unsaved_attributes(instance).items():
-            if (cls, name) not in self._left_out:
-                self._left_out.add((cls, name))
-                logger.warning(
-                    "the state of callback %s leaves out its attribute `%s`: %s cannot be saved. "
-                    "After a restart or restore it is what `__init__` makes it. Override get_state "
-                    "and set_state to keep it.",
-                    name_of(cls),
-                    name,
-                    reason,
-                )
 
 
 def _forwarder(event: str) -> Callable[..., None]:

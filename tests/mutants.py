@@ -649,6 +649,11 @@ MUTANTS: Final[list[Mutant]] = [
         ("return None if line.open is None else line.open.copied()", "return None"),
         ("        part.recent = ledger.recent", "        pass"),
         ("    successor.appeared = dict(ledger.appeared)", "    pass"),
+        (
+            "return first.open if second.episode.t_started == first.episode.t + 1 else None",
+            "return None",
+        ),
+        ("return not len(second.episode) and first.clock[-1] == second.clock[-1]", "return False"),
     ),
     *_of(
         "trainer/episodes/agent_columns.py",

@@ -74,11 +74,13 @@ class BackgroundWriter:
     Attributes:
         num_lost: How many items could not be written.
         is_behind: Whether a `flush` was in vain and there are still items that are not written.
+        is_awaited: Whether the end of the process waits for what is not written yet.
 
     Args:
         write: Called with each item.
         name: What is written to, for messages.
         max_waiting: So many items wait at most; more are lost.
+        is_awaited: The end of the process waits for what is not written yet; else its owner does.
         same: Says what an item is. If the next one is the same, it takes the place of the one
             before: both together are lost once, or not at all. None: no two are the same.
     """
@@ -89,6 +91,7 @@ class BackgroundWriter:
         *,
         name: str,
         max_waiting: int,
+        is_awaited: bool = True,
         same: Callable[[Any], object] | None = None,
     ) -> None:
         self._write = write
@@ -103,7 +106,9 @@ class BackgroundWriter:
         self._has_told = False
         self._same = same
         self._newest_lost: object = None
-        atexit.register(_write_the_rest, weakref.ref(self))
+        self.is_awaited = is_awaited
+        if is_awaited:
+            atexit.register(_write_the_rest, weakref.ref(self))
         _WRITERS.add(self)
 
     def _begin_anew(self) -> None:
@@ -184,6 +189,11 @@ class BackgroundWriter:
                 text,
             )
 
+    def take_back_loss(self) -> None:
+        """An item that was counted as lost is written after all."""
+        with self._lock:
+            self.num_lost -= 1
+
     def _note_written(self, item: Any) -> None:
         with self._lock:
             if self.has_lost(item):
@@ -222,6 +232,13 @@ def _begin_anew_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew_after_fork)
+
+
+def flush_all(timeout_s: float) -> None:
+    """Waits for each writer that the end of the process waits for, so long at most."""
+    for writer in list(_WRITERS):
+        if writer.is_awaited:
+            writer.flush(timeout_s)
 
 
 def _write_the_rest(reference: weakref.ref[BackgroundWriter]) -> None:

@@ -6,7 +6,10 @@ calls it, and what becomes of rows that it does not get, is in `callbacks.ready_
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -198,6 +201,8 @@ class MLflowService:
     def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
         """The run with this tag, which may be there already."""
         mlflow = optional_module("mlflow", user="MLflowService", extra="mlflow")
+        if self._uri is not None and self._uri.startswith(_SQLITE):
+            _make_database(mlflow, Path(self._uri.removeprefix(_SQLITE)))
         self._client = mlflow.MlflowClient(self._uri)
         name = self._experiment or str(facts["experiment"])
         found = self._client.get_experiment_by_name(name)
@@ -244,6 +249,26 @@ class MLflowService:
     def _key(self, path: str) -> str:
         """A name that MLflow takes."""
         return self._UNKNOWN.sub("_", path)
+
+
+_SQLITE: Final = "sqlite:///"
+
+
+def _make_database(mlflow: ModuleType, file: Path) -> None:
+    """Makes MLflow's tables in a new file, which gets its name when it is complete.
+
+    MLflow does so in a hundred steps, up to minutes on a busy machine, and cannot go on with what a
+    killed process left half done, nor with what another process is making at the same time.
+    """
+    if "?" in file.name or file.exists() or not file.parent.is_dir():
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as folder:
+        made, whole = Path(folder).absolute() / "made", Path(folder) / "whole"
+        mlflow.MlflowClient(f"{_SQLITE}{made}").search_experiments()
+        shutil.copyfile(made, whole)  # MLflow keeps the other one open
+        # Another process was faster, or there are no hard links: then MLflow makes it in place.
+        with contextlib.suppress(OSError):
+            file.hardlink_to(whole)
 
 
 class AimService:

@@ -16,11 +16,14 @@ run are sent when the run is resumed.
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - see "the end of the process"
+import contextlib
 import json
 import logging
+import os
 import re
-import sys
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +44,7 @@ from callbacks.ready_made.result_loggers import (
     EXIT_PATIENCE_S,
     BackgroundWriter,
     ResultLogger,
+    flush_all,
     objects_beside,
 )
 from callbacks.ready_made.tracker_services import (
@@ -61,6 +65,10 @@ from checkpoints.writer import write_whole_file
 
 _LOGGER = logging.getLogger(__name__)
 _STEP: Final = "num_env_steps_sampled_lifetime"
+SERVICE_PATIENCE_S: Final = 300.0
+"""How long the end waits for a service to open or close its run."""
+_LOOK_EVERY_S: Final = 0.25
+_TOLD_AFTER_S: Final = 2.0
 
 # ---- sending
 
@@ -72,11 +80,14 @@ class _ServiceRun:
 
     Args:
         service: it may hang and fail.
-        file: holds the id of the run, the number of the last iteration that was sent, and the
-            names of the videos that were.
+        file: holds the id of the run, the facts, the number of the last iteration that was sent,
+            and the names of the videos that were.
         facts: for `TrackerService.open_run`.
-        on_open: called when the service has opened the run.
-        on_close: called when it is about to be closed.
+        max_unsent: so many rows wait for a service that cannot be opened.
+        on_sent_late: called when a row is sent that `take_row` could not send.
+
+    Attributes:
+        is_at_ends: the run is not open yet, or is being closed.
     """
 
     def __init__(
@@ -85,17 +96,19 @@ class _ServiceRun:
         file: Path,
         facts: Mapping[str, Any],
         *,
-        on_open: Callable[[], object],
-        on_close: Callable[[], object],
+        max_unsent: int,
+        on_sent_late: Callable[[], object],
     ) -> None:
         self._service = service
         self._file = file
         self._facts = facts
-        self._on_open, self._on_close = on_open, on_close
+        self._unsent: deque[Mapping[str, Any]] = deque(maxlen=max_unsent)
+        self._on_sent_late = on_sent_late
         self._run: Any = None
         self._step = 0
         self._file_lock = threading.Lock()
         self._is_forgotten = False
+        self.is_at_ends = True
         self.id, self.num_sent_iterations, self._sent_videos = self._known()
 
     def _known(self) -> tuple[str, int, list[str]]:
@@ -121,11 +134,18 @@ class _ServiceRun:
             self.id, self.num_sent_iterations, self._sent_videos = self._known()
 
     def take_row(self, row: Mapping[str, Any]) -> None:
-        """Sends a row, unless it was sent before."""
-        iteration = iteration_of(row)
-        if iteration <= self.num_sent_iterations:
+        """Sends a row, unless it was sent before; it waits if the run cannot be opened."""
+        if iteration_of(row) <= self.num_sent_iterations:
             return  # made again, with the same bytes
+        self._unsent.append(row)
         run = self._opened()
+        while len(self._unsent) > 1:
+            self._send(run, self._unsent.popleft())
+            self._on_sent_late()
+        self._send(run, self._unsent.popleft())
+
+    def _send(self, run: Any, row: Mapping[str, Any]) -> None:
+        iteration = iteration_of(row)
         self._step = int(row.get(_STEP) or iteration)
         self._service.log_row(run, numbers_of(row), self._step)
         self.num_sent_iterations = iteration
@@ -149,10 +169,15 @@ class _ServiceRun:
         return artifact.kind == "videos" and artifact.name in self._sent_videos
 
     def close(self) -> None:
-        """Ends the run; the next row opens it again."""
+        """Sends what waits, and ends the run; the next row opens it again."""
+        if self._unsent:
+            run = self._opened()
+            while self._unsent:
+                self._send(run, self._unsent.popleft())
+                self._on_sent_late()
         run, self._run = self._run, None
         if run is not None:
-            self._on_close()
+            self.is_at_ends = True
             self._service.close_run(run, failed=False)
 
     def forget(self) -> None:
@@ -165,11 +190,16 @@ class _ServiceRun:
         if self._run is None:
             self._note()  # before there is a run that would not be found again
             self._run = self._service.open_run(self.id, self._facts)
-            self._on_open()
+            self.is_at_ends = False
         return self._run
 
     def _note(self) -> None:
-        known = {"run": self.id, "sent": self.num_sent_iterations, "videos": self._sent_videos}
+        known = {
+            "run": self.id,
+            "sent": self.num_sent_iterations,
+            "videos": self._sent_videos,
+            "facts": jsonable(self._facts),
+        }
         text = json.dumps(known) + "\n"
         with self._file_lock:
             if not self._is_forgotten:
@@ -184,6 +214,8 @@ class ServiceSender:
     run goes on with it, sends what is missing at its end, and sends nothing twice. In one process,
     the run of the service is open once: the sender that had it ends it before the next one opens it
     (a service that has it open twice may lose rows, or make two runs of it).
+
+    The end of the process ends the run, too, and waits for that; see `await_end`.
 
     Args:
         service: it may hang and fail.
@@ -249,20 +281,83 @@ class ServiceSender:
         """Has the run of the service ended when all rows are sent; a further row opens it again."""
         run = self._run
         if run is not None:
-            self._submit(run.close, has_limit=False)
+            self._submit(partial(self._close, run), has_limit=False)
+
+    def _close(self, run: _ServiceRun) -> None:
+        run.close()
+        _UNFINISHED.discard(self)
+        if self._writer is not None and self._writer.num_waiting > 1:  # besides this
+            _UNFINISHED.add(self)
+
+    def await_end(self) -> bool:
+        """Waits for what `close` has begun, as long as the service gets on.
+
+        One that is starting or ending may take five minutes: on a busy machine MLflow takes more
+        than one to make its database. Any other answer may take 5 s.
+
+        Returns:
+            whether everything was sent, or lost; else a warning says what to do.
+        """
+        self.abandon()
+        begun_at = changed_at = time.monotonic()
+        before, has_told = self._progress(), False
+        while not self.flush(_LOOK_EVERY_S):
+            now = time.monotonic()
+            if (progress := self._progress()) != before:
+                before, changed_at = progress, now
+            patience_s = SERVICE_PATIENCE_S if self._is_at_ends else EXIT_PATIENCE_S
+            if now - changed_at >= patience_s:
+                _LOGGER.warning(
+                    "%s has not answered for %.0f s, and gets nothing more. Rows are kept, and can "
+                    "be sent later: local-trainer track --help.",
+                    self._name,
+                    patience_s,
+                )
+                return False
+            if not has_told and now - begun_at >= _TOLD_AFTER_S:
+                has_told = True
+                _LOGGER.warning(
+                    "%s is still busy with what it was sent; the end waits while it gets on. "
+                    "Ctrl-C ends the wait.",
+                    self._name,
+                )
+        if self.num_lost:
+            _LOGGER.warning(
+                "%s did not get everything. Rows are kept, and can be sent later: "
+                "local-trainer track --help.",
+                self._name,
+            )
+        return True
+
+    @property
+    def _is_at_ends(self) -> bool:
+        return self._run is not None and self._run.is_at_ends
+
+    def _progress(self) -> tuple[int, bool]:
+        """What changes whenever the service takes something; what is lost changes nothing."""
+        writer = self._writer
+        return (0 if writer is None else writer.num_waiting + writer.num_lost), self._is_at_ends
+
+    def abandon(self) -> None:
+        """The end of the process does not wait for it."""
+        _UNFINISHED.discard(self)
+
+    @property
+    def _name(self) -> str:
+        return type(self._service).__name__
 
     def _begun(self, facts: Mapping[str, Any]) -> _ServiceRun:
+        if self._writer is None:
+            self._writer = BackgroundWriter(
+                _do, name=self._name, max_waiting=self._max_waiting, is_awaited=False
+            )
         self._run = _ServiceRun(
             self._service,
             self._file,
             facts,
-            # After the service has registered its own end, so before that at the process's end.
-            on_open=lambda: atexit.register(self._end),
-            on_close=lambda: atexit.unregister(self._end),
+            max_unsent=self._max_waiting,
+            on_sent_late=self._writer.take_back_loss,
         )
-        if self._writer is None:
-            name = f"{type(self._service).__name__} ({self._run.id})"
-            self._writer = BackgroundWriter(_do, name=name, max_waiting=self._max_waiting)
         other, _SENDERS[self._file] = _SENDERS.get(self._file), self
         if other is not None and other is not self:
             self._submit(partial(self._run.take_over_from, other), has_limit=False)
@@ -271,25 +366,62 @@ class ServiceSender:
     def _submit(self, action: Callable[[], object], *, has_limit: bool = True) -> None:
         assert self._writer is not None  # noqa: S101 - begun before
         self._writer.submit(action, has_limit=has_limit)
-
-    def _end(self) -> None:
-        """Ends the run of the service at the end of the process, if it answers."""
-        if self._run is None or not self.flush(EXIT_PATIENCE_S):
-            return
-        if tuple(sys.version_info) < (3, 12):
-            self.close()
-            self.flush(EXIT_PATIENCE_S)
-            return
-        # No thread can be started any more at the end of the process. The service has answered all
-        # rows, so that it is asked here, where nothing limits how long it takes.
-        try:
-            self._run.close()
-        except Exception as error:  # noqa: BLE001 - of any service; training is over
-            _LOGGER.warning("%s did not end its run: %r", type(self._service).__name__, error)
+        _finish_before_threads_end(self)  # in this order, for `_close` looks in the other one
 
 
 _SENDERS: Final[WeakValueDictionary[Path, ServiceSender]] = WeakValueDictionary()
 """The one of this process that began last, for each file."""
+
+
+# ---- the end of the process
+#
+# Services start threads, also to end a run, and none can be started once the interpreter ends its
+# own. So they are ended before, where only a private hook comes to; and before the executors of
+# `concurrent.futures`, which are ended there, too: the hook that was registered last comes first,
+# so theirs is registered by the import above.
+
+_UNFINISHED: Final[set[ServiceSender]] = set()
+"""Those of this process that were handed something since they were finished."""
+
+
+class _Exit:
+    """What this process does at its end; global because a process ends once."""
+
+    is_registered = False
+
+
+def _finish_before_threads_end(sender: ServiceSender) -> None:
+    _UNFINISHED.add(sender)
+    if not _Exit.is_registered:
+        _Exit.is_registered = True
+        register = getattr(threading, "_register_atexit", atexit.register)
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending already
+            register(_finish_at_exit)
+
+
+def _finish_at_exit() -> None:
+    flush_all(EXIT_PATIENCE_S)  # loggers hand over rows that they still have
+    finish_all(list(_UNFINISHED))
+
+
+def finish_all(senders: Sequence[ServiceSender]) -> bool:
+    """Closes senders and waits for all; Ctrl-C ends the wait. False if one was given up."""
+    for sender in senders:
+        sender.close()
+    try:
+        return all([sender.await_end() for sender in senders])  # noqa: C419 - each is awaited
+    except KeyboardInterrupt:
+        for sender in senders:
+            sender.abandon()
+        _LOGGER.warning(
+            "Ctrl-C has ended the wait for trackers. Rows are kept, and can be sent later: "
+            "local-trainer track --help."
+        )
+        return False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_UNFINISHED.clear)  # their threads are the original's
 
 
 def _do(action: Callable[[], object]) -> None:

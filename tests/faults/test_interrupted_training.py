@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from callbacks import CallbackError, RLlibCallback
 from tests.small_runs import known, small_ppo, told_and_known
 from trainer import AlgorithmStoppedError
+from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
@@ -216,6 +218,44 @@ def test_a_stopped_algorithm_refuses_and_can_be_stopped_again() -> None:
         observation = algo.config.env({}).observation_space.sample()
         with pytest.raises(AlgorithmStoppedError, match=r"PPO.compute_single_action\(\)"):
             algo.compute_single_action(observation)
+
+
+class Hanging(CountdownEnv):
+    """Its second step in a worker says so and never returns."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self._says_so = Path(settings["says_so"])
+        self._num_steps = 0
+
+    def step(self, action: Any) -> Any:
+        self._num_steps += 1
+        if self._num_steps == 2:
+            self._says_so.touch()
+            threading.Event().wait()
+        return super().step(action)
+
+
+def test_stop_ends_a_training_of_another_thread_that_waits_for_runners(tmp_path: Path) -> None:
+    says_so, raised = tmp_path / "hangs", list[BaseException]()
+    with config(1, env=Hanging, env_config={"says_so": str(says_so)}).build_algo() as algo:
+
+        def train() -> None:
+            try:
+                algo.train()
+            except BaseException as error:  # noqa: BLE001 - looked at below
+                raised.append(error)
+
+        other = threading.Thread(target=train, daemon=True)
+        other.start()
+        assert wait_until(says_so.exists)
+        algo.stop()
+        other.join(20)
+        assert not other.is_alive()
+    assert [type(error) for error in raised] == [AlgorithmStoppedError]
+    assert "stop() was called in another thread" in str(raised[0])
+    assert algo.training_iteration == 0
+    raised.clear()  # a traceback keeps the algorithm alive
 
 
 _SCRIPT = """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pdb  # noqa: T100 - what runners cannot do
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -139,9 +141,18 @@ def remove_folder(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], objec
     return patch.undo
 
 
+def fill_shared_memory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    patch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", refuse)
+    return patch.undo
+
+
 LIMITS: dict[Any, str] = {
     limit_files: r"have \d+ open files \(`ulimit -n`\), and each worker takes some 10: raise",
     limit_threads: r"processes and threads \(`ulimit -u`, or of the container\) or the memory is",
+    fill_shared_memory: r"files in /dev/shm, which has .*: make it larger .*--shm-size=1g",
     remove_folder: "folder of this process was removed, and a new process starts there: change",
 }
 
@@ -162,6 +173,31 @@ def test_what_keeps_processes_from_starting_is_told_with_what_to_do(
     assert told.count("Traceback") == 1, told
     assert re.match("Env runner 1 failed 3 times in a row", str(raised.value))
     assert re.search(LIMITS[limit], str(raised.value).splitlines()[-1])
+    assert "that is a matter of the machine, not of the env" in str(raised.value)
+    assert "config" not in str(raised.value)
+
+
+SMALL_SHARED_MEMORY = """
+mount -t tmpfs -o size=8k tmpfs /dev/shm || exit 77
+exec "$0" script.py
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux keeps shared memory in a file system")
+def test_a_full_shared_memory_is_told_with_its_size(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CODE)
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no program unshare")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", SMALL_SHARED_MEMORY, sys.executable],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip(f"no file system may be mounted here: {done.stderr}")
+    assert done.returncode == 1
+    assert re.search(r"/dev/shm, which has 0\.0 of 0\.0 MB free: make it larger", done.stderr)
+    assert "that is a matter of the machine, not of the env" in done.stderr
 
 
 POOLED = """

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoints import CheckpointMismatchError
 from trainer import (
+    DQN,
+    PG,
     PPO,
+    SAC,
     Algorithm,
+    CallbackError,
     ConfigError,
+    MetricsLogger,
     PPOConfig,
     TrainerError,
     UnknownSettingError,
@@ -18,7 +25,7 @@ from trainer import (
 from trainer.algorithms import building
 from trainer.config import AlgorithmConfig, NotProvided, Setting
 from trainer.metrics import comparable
-from trainer.testing.envs import CountdownEnv
+from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 _SETTINGS: dict[str, Any] = {
     "env": CountdownEnv,
@@ -160,3 +167,131 @@ def test_a_setting_of_ones_own_is_taken_saved_and_restored(
         assert restored.config.mine == 5
     with pytest.raises(UnknownSettingError, match=r"declares more in its body: `name = Setting\("):
         made.update_from_dict({"qqqqqqqqq": 1})
+
+
+class Remembering(PPO):
+    """Keeps a counter and a table in attributes, and things that are no plain data."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.num_rounds = 0
+        self.seen: dict[str, list[float]] = {"returns": []}
+        self.lock = threading.Lock()
+
+    def training_step(self) -> None:
+        super().training_step()
+        self.num_rounds += 1
+        self.seen["returns"].append(float(self.num_rounds))
+
+
+def test_attributes_of_a_subclass_are_saved_and_restored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Remembering(_SETTINGS) as algo:
+        for _ in range(3):
+            algo.train()
+        path = algo.save_to_path(tmp_path / "c")
+        state = algo.get_state()
+        assert state["attributes"] == {"num_rounds": 3, "seen": {"returns": [1.0, 2.0, 3.0]}}
+        algo.train()
+        assert state["attributes"]["num_rounds"] == 3, "a copy"
+    named = [text for text in caplog.messages if "leaves out its attribute" in text]
+    assert len(named) == 1
+    assert "the state of algorithm Remembering leaves out its attribute `lock`" in named[0]
+    with Remembering.from_checkpoint(path, env=CountdownEnv) as again:
+        assert (again.num_rounds, again.seen) == (3, {"returns": [1.0, 2.0, 3.0]})
+        again.set_state({"attributes": {"num_rounds": 7}})
+        assert (again.num_rounds, len(again.seen["returns"])) == (7, 3)
+        again.restore_from_path(path, component="attributes")
+        assert again.num_rounds == 3
+
+
+def test_attributes_of_a_subclass_are_undone_with_an_iteration() -> None:
+    def fail(**_: Any) -> None:
+        raise ValueError("on purpose")
+
+    with Remembering(_SETTINGS, callbacks_on_train_result=fail) as algo:
+        with pytest.raises(CallbackError, match="on purpose"):
+            algo.train()
+        assert (algo.num_rounds, algo.seen) == (0, {"returns": []})
+
+
+class InItsOwnWay(Remembering):
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        state = super().get_state(components, not_components=not_components)
+        return {**state, "rounds": self.num_rounds * 10}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if "rounds" in state:
+            self.num_rounds = state["rounds"] // 10
+
+
+def test_a_subclass_that_says_what_its_state_is_has_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with InItsOwnWay(_SETTINGS) as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "c")
+        assert "attributes" not in algo.get_state()
+    with InItsOwnWay.from_checkpoint(path, env=CountdownEnv) as again:
+        assert (again.num_rounds, again.seen) == (1, {"returns": []})
+    assert "leaves out" not in caplog.text
+
+
+class WithPart(Remembering):
+    """Its lock is a part that is saved in its own component."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.part = MetricsLogger()
+        super().__init__(*args, **kwargs)
+        del self.lock
+
+    def get_checkpointable_components(self) -> Any:
+        return [*super().get_checkpointable_components(), ("part", self.part)]
+
+
+def test_an_attribute_that_is_a_component_is_not_named_as_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with WithPart(_SETTINGS) as algo:
+        assert algo.get_state()["attributes"] == {"num_rounds": 0, "seen": {"returns": []}}
+    assert "leaves out" not in caplog.text
+
+
+def test_attributes_of_our_own_classes_are_no_part_of_it_and_cannot_be_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for base in (PPO, DQN, SAC, PG):
+        env = ContinuousEnv if base is SAC else CountdownEnv
+        cls: type[Algorithm] = _made(base)
+        config = base.get_default_config().environment(env).env_runners(num_env_runners=0)
+        config.training(model={"fcnet_hiddens": [4]}, train_batch_size=200)
+        with cls(config) as algo:
+            algo.train()
+            algo.evaluate()
+            path = algo.save_to_path(tmp_path / base.__name__, background=True)
+            algo.restore_from_path(path)
+            assert algo.get_state()["attributes"] == {}, base
+    assert "leaves out" not in caplog.text
+    with Remembering(_SETTINGS) as algo:
+        for name in ("root_seed", "train", "_is_stopped", "__dict__"):
+            with pytest.raises(CheckpointMismatchError, match=f"belong to .*: {name}"):
+                algo.set_state({"attributes": {"num_rounds": 5, name: 1}})
+        assert algo.num_rounds == 0
+
+
+def test_a_checkpoint_without_attributes_leaves_them_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without(self: Any, *names: Any, **others: Any) -> dict[str, Any]:
+        return PPO.get_state(self, *names, **others)
+
+    old = type("Remembering", (Remembering,), {"get_state": without})
+    with old(_SETTINGS) as algo:
+        path = algo.save_to_path(tmp_path / "c")
+    with Remembering(_SETTINGS) as algo:
+        algo.num_rounds = 4
+        algo.restore_from_path(path)
+        assert algo.num_rounds == 4
+    assert "holds no attributes of Remembering; they stay as they are" in caplog.text

@@ -418,3 +418,30 @@ def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path: P
     words = ["train", "--env", "CartPole-v1", "--run-dir", "run", "--track", "clearml"]
     assert "There is no tracker 'clearml'" in run(*words, folder=tmp_path, code=1).stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_new_database_of_mlflow_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    file = tmp_path / "runs.db"
+    made: list[bool] = []
+    client = mlflow.MlflowClient
+
+    def noting(uri: str) -> Any:
+        made.append(file.exists())
+        return client(uri)
+
+    monkeypatch.setattr(mlflow, "MlflowClient", noting)
+    facts = {"name": "n", "experiment": "e", "folder": str(tmp_path), "params": {}}
+    service = services.MLflowService(f"sqlite:///{file}")
+    run_id = service.open_run("a", facts)
+    service.log_row(run_id, {"x": 1.0}, 1)
+    service.close_run(run_id, failed=False)
+    assert made == [False, True], "its tables were made elsewhere"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".log"] == ["runs.db"]
+    history = client(f"sqlite:///{file}").get_metric_history(run_id, "x")
+    assert [(point.step, point.value) for point in history] == [(1, 1.0)]

@@ -237,7 +237,7 @@ def test_after_a_cut_who_was_not_observed_is_not_shown() -> None:
         assert first.get_observations(-1) == {"A": 2}
         second = first.cut(lookback)
         assert second.get_observations(-1) == second.get_observations(0) == {"A": 2}
-        assert second.env_t_to_agent_t == {"A": [0], "B": ["S"]}
+        assert second.env_t_to_agent_t == {"A": [0], "B": [MultiAgentEpisode.SKIP_ENV_TS_TAG]}
         assert second.get_agents_that_stepped() == {"A"}
         # B's row is in this chunk; by env step it stands where B acted, if that is in sight.
         assert second.get_observations(env_steps=False) == {"A": [2], "B": [20]}
@@ -598,12 +598,13 @@ def test_given_data_are_look_back_unless_it_is_said_how_many() -> None:
     given: Any = {"observations": observations, "actions": [{"A": t} for t in range(3)]}
     rewards = [{"A": 1.0}] * 3
     episode = MultiAgentEpisode("e", **given, rewards=rewards)
-    assert (episode.env_t_started, episode.env_t, len(episode)) == (3, 3, 0)
+    # As in RLlib: what was given lies before env step 0 unless it is said otherwise.
+    assert (episode.env_t_started, episode.env_t, len(episode)) == (0, 0, 0)
+    assert episode.agent_t_started == {"A": 0}
     assert episode.get_actions(-1, neg_index_as_lookback=True) == {"A": 2}
     assert episode.get_return() == 0.0
-    episode = MultiAgentEpisode(
-        "e", **given, rewards=rewards, len_lookback_buffer=1, env_t_started=9
-    )
+    settings: Any = {"len_lookback_buffer": 1, "env_t_started": 9, "agent_t_started": {"A": 1}}
+    episode = MultiAgentEpisode("e", **given, rewards=rewards, **settings)
     assert (episode.env_t_started, episode.env_t, len(episode)) == (9, 11, 2)
     assert episode.get_observations() == {"A": [1, 2, 3]}
     assert (episode.get_return(), episode.agent_t_started) == (2.0, {"A": 1})

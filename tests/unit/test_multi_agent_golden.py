@@ -30,7 +30,7 @@ from tests.multi_agent_scripts import (
     rows,
     rows_of_all,
 )
-from trainer import EnvContractError, MultiAgentEpisode
+from trainer import EnvContractError, EpisodeError, MultiAgentEpisode
 from trainer.testing import AgentScript
 
 A_OF_THREE = [(0, 5, 1.0, 1), (1, 6, 1.0, 2), (2, 7, 1.0, 3)]
@@ -246,6 +246,46 @@ def test_cut_everywhere_and_joined_it_is_the_episode_that_was_never_cut(
         first.concat_episode(chunk)
     first.validate()
     assert as_bytes(first) == as_bytes(played(script))
+
+
+@pytest.mark.parametrize("as_numpy", [False, True])
+def test_a_row_open_in_a_slice_is_completed_by_the_slice_behind(as_numpy: bool) -> None:
+    whole = played(G4)  # B waits from env step 0 to 3
+    if as_numpy:
+        whole.to_numpy()
+    for split in range(4):
+        joined = whole[:split]
+        joined.concat_episode(whole[split:])
+        joined.validate()
+        assert as_bytes(joined) == as_bytes(whole)
+    joined = whole[:1]
+    joined.concat_episode(whole[1:2])  # which has nothing of B
+    assert joined.hanging["B"] == (0, 5, 1.75, {"logp": 0.0})
+    joined.concat_episode(whole[2:])
+    assert as_bytes(joined) == as_bytes(whole)
+
+
+def test_a_slice_with_other_extra_outputs_cannot_be_appended() -> None:
+    table = table_of(G4)
+    table["extra_model_outputs"] = [
+        {"A": outputs["A"], "B": {"value": 0.5}} for outputs in table["extra_model_outputs"]
+    ]
+    settings: Any = {"possible_agents": "AB", "len_lookback_buffer": 0, "truncateds": True}
+    other = MultiAgentEpisode("golden", **settings, **table)
+    joined = played(G4)[:2]
+    before = as_bytes(joined)
+    with pytest.raises(EpisodeError, match="agent 'B', they have different extra outputs"):
+        joined.concat_episode(other[2:])
+    assert as_bytes(joined) == before
+
+
+def test_an_agent_that_ended_where_two_slices_meet_ends_once() -> None:
+    whole = played(G2)  # B ends at env step 1
+    assert whole[1:].agent_ids == {"A", "B"}
+    joined = whole[:1]
+    joined.concat_episode(whole[1:])
+    assert rows(joined) == rows(whole)
+    assert joined.ended_agents == whole.ended_agents
 
 
 def table_of(script: AgentScript) -> dict[str, Any]:

@@ -90,6 +90,30 @@ def check_cut_and_join_is_the_identity(number: int) -> None:
     assert encode(first.get_state()) == encode(played(script).get_state())
 
 
+def check_slices_side_by_side_join(number: int) -> None:
+    """Slices that are joined again show what the episode shows, wherever they were made."""
+    rng = random.Random(SEED + number)
+    script = random_script(rng)
+    for chunk in chunks_of(script, random_cuts(rng, script), lookback=rng.randint(0, 3)):
+        first, second = sorted(rng.randint(0, max(0, len(chunk) - 1)) for _ in range(2))
+        parts = [
+            chunk.slice(part, len_lookback_buffer=rng.randint(0, 3))
+            for part in (slice(0, first), slice(first, second), slice(second, None))
+        ]
+        joined = parts[0]
+        for part in parts[1:]:
+            joined.concat_episode(part)
+        joined.validate()
+        assert rows_of_all([joined]) == rows_of_all([chunk])
+        assert dict(joined.hanging) == dict(chunk.hanging)
+        assert joined.get_agents_to_act() == chunk.get_agents_to_act()
+        assert joined.ended_agents == chunk.ended_agents
+        assert joined.agent_lengths() == chunk.agent_lengths()
+        for getter in ("get_observations", "get_actions", "get_rewards"):
+            theirs = getattr(chunk, getter)(return_list=True)
+            assert getattr(joined, getter)(return_list=True) == theirs
+
+
 def check_getters_agree(number: int) -> None:
     """The list over env steps and the dict by agent hold the same items."""
     rng = random.Random(SEED + number)
@@ -163,6 +187,7 @@ def check_each_item_stands_at_its_own_env_step(number: int) -> None:
 CHECKS = [
     check_nothing_is_lost,
     check_cut_and_join_is_the_identity,
+    check_slices_side_by_side_join,
     check_getters_agree,
     check_each_item_stands_at_its_own_env_step,
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -248,6 +249,40 @@ def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path
         ET.fromstring(picture)
     with pytest.raises(ReportError, match=r"ends in \.html"):
         write_report(run, tmp_path / "page.txt")
+
+
+def test_a_page_about_a_relative_path_shows_its_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (written(tmp_path, "runs/x", [1.0]) / "small.mp4").write_bytes(b"film")
+    (tmp_path / "runs/x/too large #1.mp4").write_bytes(bytes(21 * 2**20))
+    monkeypatch.chdir(tmp_path)
+    page = write_report("runs/x", "r.html").read_text()
+    assert 'src="data:video/mp4;base64,ZmlsbQ=="' in page
+    assert f'src="{tmp_path.as_uri()}/runs/x/too%20large%20%231.mp4"' in page
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_names_that_are_no_formulas_and_no_characters_are_drawn(
+    tmp_path: Path, ending: str
+) -> None:
+    names = ["cost $a_{b$ x", os.fsdecode(b"bytes \xff"), "line\nbreak\x01"]
+    runs = [written(tmp_path, f"runs/{number}", [1.0, 2.0]) for number in range(3)]
+    file = tmp_path / f"curves{ending}"
+    plot_runs(runs, labels=names, title="all $_{ \udc80", file=file)
+    page = write_report(runs, tmp_path / "r.html", labels=names, title="all $_{ \udc80")
+    if ending == ".svg":
+        ET.fromstring(file.read_text())
+        assert "cost $a_{b$ x" in file.read_text(), "said beside the shapes of the letters"
+    assert file.stat().st_size > 1000
+    assert "cost $a_{b$ x" in page.read_text()
+
+
+def test_a_metric_with_a_dollar_sign_is_drawn(tmp_path: Path) -> None:
+    run = written(tmp_path, "a", [])
+    (run / "results.jsonl").write_text(json.dumps(row(1, 1.0, **{"cost $_{ $": 2.0})) + "\n")
+    plot_runs(run, metric="cost $_{ $", file=tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 1000
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

@@ -164,3 +164,13 @@ def test_what_limits_it_is_told_after_every_fifth_failure_in_a_row() -> None:
     assert "max_num_env_runner_restarts=80" in moving
     assert "smaller requests" in moving
     assert "tolerance" not in moving
+
+
+def test_a_worker_that_the_machine_cannot_start_says_nothing_against_the_env() -> None:
+    refused = Attempt(was_starting=True, was_refused=True)
+    told = why(RestartPolicy(), failed(refused, refused, refused), progressed=False)
+    assert told.startswith("No process came up for it in 3 tries")
+    assert "env rather than" not in told
+    died = Attempt(was_starting=True)
+    told = why(RestartPolicy(), failed(refused, refused, died), progressed=False)
+    assert "the config or the env rather than bad luck" in told

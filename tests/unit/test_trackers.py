@@ -463,14 +463,111 @@ assert sender.flush(10)
 """
 
 
-@pytest.mark.process
-def test_the_end_of_the_process_ends_the_run_of_the_service(tmp_path: Path) -> None:
+SLOW_SCRIPT = """
+import concurrent.futures, pathlib, sys, threading
+from callbacks.ready_made import result_loggers, trackers
+from callbacks.ready_made.trackers import ServiceSender
+
+result_loggers.EXIT_PATIENCE_S = trackers.EXIT_PATIENCE_S = trackers._TOLD_AFTER_S = 0.0
+trackers._LOOK_EVERY_S = 0.01
+trackers.SERVICE_PATIENCE_S = float(sys.argv[2])
+
+class Service:
+    def open_run(self, run_id, facts):
+        threading.Event().wait(0.5)  # as long as it starts; the process is at its end by then
+        trackers.EXIT_PATIENCE_S = 30.0
+        with concurrent.futures.ThreadPoolExecutor() as executor:  # services start threads
+            return executor.submit(str, run_id).result()
+
+    def log_row(self, run, row, step): print("row", step)
+    def close_run(self, run, *, failed): print("close")
+
+sender = ServiceSender(Service(), pathlib.Path(sys.argv[1]) / "run.json")
+for number in (1, 2, 3):
+    sender.send({"training_iteration": number}, {"name": "x"}, [])
+"""
+
+
+def _output_of(script: str, *arguments: object) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, tmp_path],
+        [sys.executable, "-c", script, *map(str, arguments)],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert done.stdout.split("\n") == ["row 1", "close", ""]
-    assert done.stderr == ""
+    return done.stdout, done.stderr
+
+
+@pytest.mark.process
+def test_the_end_of_the_process_ends_the_run_of_the_service(tmp_path: Path) -> None:
+    assert _output_of(SCRIPT, tmp_path) == ("row 1\nclose\n", "")
+
+
+@pytest.mark.process
+def test_the_end_of_the_process_waits_for_a_service_that_is_starting(tmp_path: Path) -> None:
+    output, told = _output_of(SLOW_SCRIPT, tmp_path, 30)
+    assert output == "row 1\nrow 2\nrow 3\nclose\n"
+    assert "Service is still busy with what it was sent; the end waits while it gets on" in told
+    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 3
+
+
+@pytest.mark.process
+def test_the_end_of_the_process_gives_up_a_service_that_never_starts(tmp_path: Path) -> None:
+    output, told = _output_of(SLOW_SCRIPT.replace(".wait(0.5)", ".wait()"), tmp_path, 0.1)
+    assert output == ""
+    assert "Service has not answered for 0 s, and gets nothing more" in told
+    assert "local-trainer track" in told
+
+
+def test_ctrl_c_ends_the_wait_for_a_service(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(_: ServiceSender, timeout_s: float) -> bool:
+        raise KeyboardInterrupt
+
+    store.answers.clear()
+    sender = ServiceSender(Service(store), tmp_path / "run.json")
+    sender.send(row(1), FACTS, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(ServiceSender, "flush", interrupted)
+        assert not trackers.finish_all([sender])
+    assert sender not in trackers._UNFINISHED
+    assert "Ctrl-C has ended the wait" in caplog.text
+    store.answers.set()
+    assert sender.flush(10)
+
+
+class Late(Service):
+    """Cannot be opened the first times."""
+
+    def __init__(self, store: Store, *, num_failures: int) -> None:
+        super().__init__(store)
+        self.num_failures = num_failures
+
+    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+        self.num_failures -= 1
+        if self.num_failures >= 0:
+            raise ConnectionError("it is starting")
+        return super().open_run(run_id, facts)
+
+
+def test_rows_wait_for_a_service_that_cannot_be_opened_yet(store: Store, tmp_path: Path) -> None:
+    sender = ServiceSender(Late(store, num_failures=2), tmp_path / "run.json")
+    for iteration in (1, 2):
+        sender.send(row(iteration), FACTS, [])
+    assert sender.flush(10)
+    assert (sent(store), sender.num_lost) == ([], 2)
+    sender.send(row(3), FACTS, [])
+    assert sender.flush(10)
+    assert (sent(store), sender.num_lost) == ([[100, 200, 300]], 0)
+
+
+def test_rows_of_a_service_that_opens_only_at_the_end_are_sent_then(
+    store: Store, tmp_path: Path
+) -> None:
+    sender = ServiceSender(Late(store, num_failures=1), tmp_path / "run.json")
+    sender.send(row(1), FACTS, [])
+    assert trackers.finish_all([sender])
+    assert sender not in trackers._UNFINISHED
+    assert (sent(store), sender.num_lost, store.events) == ([[100]], 0, ["open", "close"])
 
 
 @pytest.mark.parametrize("arguments", [{"folder": ""}, {"max_waiting": 0}])

@@ -15,7 +15,15 @@ import pytest
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import Algorithm, EnvRunnerGroup, TrainedPolicy, TrainerError, export_policy
+from trainer import (
+    Algorithm,
+    AlgorithmStoppedError,
+    EnvRunnerGroup,
+    TrainedPolicy,
+    TrainerError,
+    export_policy,
+)
+from trainer.algorithms import algorithm
 from trainer.runtime import threads
 from trainer.runtime.threads import OneThread
 from trainer.testing.envs import CountdownEnv
@@ -114,7 +122,23 @@ def test_stop_ends_a_training_of_another_thread(other_thread: ThreadPoolExecutor
     under_way = _in_the_middle(other_thread, algo.train)
     Waiting.may_go_on.set()
     algo.stop()
-    assert isinstance(under_way.exception(LIMIT_S), TrainerError | None)
+    assert isinstance(under_way.exception(LIMIT_S), AlgorithmStoppedError | None)
+
+
+def test_stop_says_who_is_still_at_work_and_leaves_their_envs_open(
+    other_thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algorithm, "_OTHERS_END_WITHIN_S", 0.05)
+    algo = small_ppo(env=Waiting).build_algo()
+    under_way = _in_the_middle(other_thread, algo.train)
+    with pytest.raises(TrainerError, match=r"stop\(\) has waited .* train\(\) in thread 'other_0'"):
+        algo.stop()
+    Waiting.may_go_on.set()
+    assert under_way.result(LIMIT_S)["training_iteration"] == 1
+    algo.stop()
+    assert algo.env_runner is None
+    with pytest.raises(AlgorithmStoppedError):
+        algo.train()
 
 
 def test_a_group_serves_one_thread_at_a_time(other_thread: ThreadPoolExecutor) -> None:

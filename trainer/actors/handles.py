@@ -45,7 +45,6 @@ from trainer.errors import (
 from trainer.runtime.process_start import (
     ImportPath,
     choose_start_method,
-    describe_start_error,
     end_group,
     guard_group,
     keep_temporary_directory,
@@ -53,6 +52,7 @@ from trainer.runtime.process_start import (
     preload,
     starting,
 )
+from trainer.runtime.start_errors import describe_start_error
 from trainer.runtime.worker import refuse_while_unpacking
 
 # ---- start

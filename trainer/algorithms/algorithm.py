@@ -49,12 +49,14 @@ from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
     ACTORS,
+    ATTRIBUTES,
     MAY_BE_MISSING,
     ActorStates,
     ConfigCode,
     ConfigRecord,
     ConnectorsRecord,
     MetricsRecord,
+    OwnAttributes,
     check_facts,
     check_given_state,
     class_of_checkpoint,
@@ -136,6 +138,7 @@ from trainer.types import AgentId, ModuleId, State
 _LOGGER: Final = logging.getLogger(__name__)
 _WITH_POSITIONS: Final = ("env_runners", "evaluation")
 """Components with running episodes, which runners and the main process share."""
+_OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
@@ -154,7 +157,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     Subclasses name their `config_class` and implement `make_learner` and `training_step`. A class
     derived from PPO or another algorithm may override `training_step`, `step`, `setup`, `evaluate`
-    and `get_default_config`, too.
+    and `get_default_config`, too. Attributes that it adds are saved, restored and undone with the
+    rest if they are plain data; the first time, a warning names those that are not. To save them in
+    its own way, it extends `get_state` and `set_state`.
 
     Attributes:
         config: the settings: validated, frozen, and the algorithm's own.
@@ -191,6 +196,19 @@ class Algorithm(Checkpointable, abc.ABC):
     _restored_time_s: float
     _takes_checked_states: bool = False
     _shares_positions: bool = False
+    # Declared, so that they are told from the attributes of a class derived from this one.
+    _no_settings: set[str]
+    _is_stopped: bool
+    _one_thread: OneThread
+    _learns: dict[ModuleId, bool]
+    _actor_states: ActorStates
+    _code: ConfigCode
+    _attributes: OwnAttributes
+    _ahead: SampleAhead
+    _evaluations: Evaluations
+    _iterations: TrainingIterations
+    _modules: ModuleChanges
+    _inference: ByModule[Inference]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -244,6 +262,7 @@ class Algorithm(Checkpointable, abc.ABC):
         )
         self._actor_states = ActorStates()
         self._code = ConfigCode(self.config)
+        self._attributes = OwnAttributes(self)
         self._ahead = SampleAhead(self)
         self._evaluations = Evaluations(self, self._make_evaluation_group)
         self.callbacks = make_callbacks(self.config)
@@ -1255,6 +1274,7 @@ class Algorithm(Checkpointable, abc.ABC):
             ("evaluation", self._evaluations),
             ("metrics", MetricsRecord(self.metrics, self.episode_statistics)),
             ("callbacks", self.callbacks),
+            *([(ATTRIBUTES, self._attributes)] if self._attributes.are_saved else []),
         ]
 
     def _config_state(self) -> State:
@@ -1661,7 +1681,13 @@ class Algorithm(Checkpointable, abc.ABC):
         # Actors are no part of the algorithm: those are restored that are there now.
         if ACTORS in expected and ACTORS not in found:
             _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        may_differ = (ACTORS, SAMPLE_AHEAD)  # what follows: `_take_state`
+        if ATTRIBUTES in expected and ATTRIBUTES not in found:
+            _LOGGER.warning(
+                "The checkpoint %s holds no attributes of %s; they stay as they are.",
+                path,
+                type(self).__name__,
+            )
+        may_differ = (ACTORS, ATTRIBUTES, SAMPLE_AHEAD)  # what follows: `_take_state`
         try:
             super()._check_components(
                 expected=[name for name in expected if name not in may_differ],
@@ -1707,22 +1733,45 @@ class Algorithm(Checkpointable, abc.ABC):
     def stop(self) -> None:
         """Waits for a save in the background, ends all processes and closes all envs. Idempotent.
 
-        Nothing but reading results is possible afterwards.
+        Nothing but reading results is possible afterwards. While another thread trains, its
+        `train()` waits for runners no longer: it is undone, and raises an AlgorithmStoppedError.
 
         Raises:
             CheckpointWriteError: a save in the background failed; everything has ended all the
                 same. A `with` block that is left by an exception logs it instead.
+            TrainerError: another thread is still at work after 10 s, in an update, a callback or an
+                env of this process. All worker processes have ended; call it again when that
+                thread is done.
         """
+        self._is_stopped = True
+        evaluation = self.eval_env_runner_group
+        groups = [self.env_runner_group, *([] if evaluation is None else [evaluation])]
+        self._end_call_of_other_thread(groups)
         try:
             self.finish_saving()
         finally:
-            self._is_stopped = True
             release_directories(self)
-            self._stop_groups()
+            self._stop_groups(groups)
 
-    def _stop_groups(self) -> None:
-        evaluation = self.eval_env_runner_group
-        groups = [self.env_runner_group, *([] if evaluation is None else [evaluation])]
+    def _end_call_of_other_thread(self, groups: Sequence[EnvRunnerGroup]) -> None:
+        if not self._one_thread.other_at_work():
+            return
+        for group in groups:
+            group.cancel()
+        try:
+            if doing := self._one_thread.other_at_work(after_s=_OTHERS_END_WITHIN_S):
+                raise TrainerError(
+                    f"stop() has waited {_OTHERS_END_WITHIN_S:.0f} s for {doing}, which is in an "
+                    "update, a callback or an env of this process. All worker processes have "
+                    "ended; what belongs to this process cannot be closed while it is in use. "
+                    "Call stop() again when that thread is done."
+                )
+        except BaseException:
+            for group in groups:
+                group.kill()
+            raise
+
+    def _stop_groups(self, groups: Sequence[EnvRunnerGroup]) -> None:
         try:
             for group in reversed(groups):
                 group.stop()

@@ -28,7 +28,13 @@ from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowedError, listing
 from checkpoints.file_system import remedy
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
-from trainer.cli import checkpoint_commands, commands, report_commands, tuning_commands
+from trainer.cli import (
+    checkpoint_commands,
+    commands,
+    report_commands,
+    run_trackers,
+    tuning_commands,
+)
 from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, flush_output, set_up_logging
 from trainer.cli.run_directory import STOPS
@@ -275,6 +281,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_watch(subparsers)
     _add_plot(subparsers)
     _add_report(subparsers)
+    _add_track(subparsers)
     parser.set_defaults(parsers=subparsers.choices)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
@@ -680,6 +687,22 @@ def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("report", help="write one HTML page about runs")
     parser.set_defaults(command=report_commands.report)
     _add_pages(parser, output="report.html", endings=".html", title="Training report")
+
+
+def _add_track(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("track", help="send trackers the rows of a run that they lack")
+    parser.set_defaults(command=run_trackers.track)
+    parser.add_argument(
+        "path", type=place, metavar="RUN",
+        help="a run that is not at work, or the folder of a callback such as MLflowLogger",
+    )  # fmt: skip
+    parser.add_argument(
+        "--track", action="append", default=[], metavar="NAME[:WHERE]",
+        help="where to, as for `train` (default: what the run was begun with); may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--anew", action="store_true", help="send all rows, to a new run of the tracker"
+    )
 
 
 def _add_pages(

@@ -66,7 +66,7 @@ class TrainingRun:
             f"Training {type(self._algo).__name__} on {self._algo.env_runner_group.env_name}, "
             f"seed {self._algo.root_seed}, results in {self._directory.path}"
         )
-        with self._end:
+        with self._trackers, self._end:
             progress = self._progress()
             try:
                 return self._train(progress)

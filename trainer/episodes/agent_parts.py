@@ -2,7 +2,8 @@
 
 Every row is in exactly one chunk: in the one in which it is completed. An agent that waits for an
 observation at a cut goes on waiting in the successor, whose first observation of it is the one that
-it acted upon.
+it acted upon. A slice that begins while an agent waits has it from its next observation on; joining
+it to the slice before completes the row with that observation.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def is_to_learn_from(chunk: SingleAgentEpisode) -> bool:
 
 
 def why_not_next(ledger: AgentLedger, other: AgentLedger) -> str | None:
-    """What keeps `other` from being the chunk after `ledger`, or None if it is."""
+    """What keeps `other` from being the chunk or slice after `ledger`, or None if it is."""
     if ledger.id_ != other.id_:
         return f"their ids differ ({ledger.id_!r} and {other.id_!r})"
     if ledger.is_done:
@@ -152,23 +153,40 @@ def _why_not_next_line(ledger: AgentLedger, other: AgentLedger, agent: AgentId) 
     first, second = ledger.lines.get(agent), other.lines.get(agent)
     if ledger.modules.get(agent) != other.modules.get(agent):
         return f"the modules differ: {ledger.modules.get(agent)!r} and {other.modules.get(agent)!r}"
-    if first is None or agent in ledger.ends:
+    if agent in ledger.ends:
+        is_behind = second is None or (first is not None and _is_end_of(first, second))
+        return None if is_behind else "it ended in the first one, and goes on in the other"
+    if first is None:
         if second is not None and second.clock[second.episode.lookback] <= ledger.env_t:
             return "the other has observations from before its first env step, the first has none"
         return None
     if second is None:
-        return "the first one has data, the other has none"
+        # A slice in which it only waits has nothing of it.
+        return None if first.open is not None else "the first one has data, the other has none"
+    if first.episode.id_ != second.episode.id_:
+        return f"the ids differ: {first.episode.id_!r} and {second.episode.id_!r}"
+    row = _row_completed_by(first, second)
+    if row is not None:
+        return None if second.takes(row.outputs) else "they have different extra outputs"
     problem = why_not_following(first.episode, second.episode)
     if problem is not None:
         return problem
-    if first.episode.id_ != second.episode.id_:
-        return f"the ids differ: {first.episode.id_!r} and {second.episode.id_!r}"
     if first.clock[-1] != second.clock[second.episode.lookback]:
         return (
             f"the newest observation of the first was made at env step {first.clock[-1]}, the "
             f"other's first one at {second.clock[second.episode.lookback]}"
         )
     return _why_other_action(first, second)
+
+
+def _is_end_of(first: AgentLine, second: AgentLine) -> bool:
+    """Whether the other, a slice, begins with the last observation of the first and has no more."""
+    return not len(second.episode) and first.clock[-1] == second.clock[-1]
+
+
+def _row_completed_by(first: AgentLine, second: AgentLine) -> OpenRow | None:
+    """The row under way in the first, if the other, a slice, begins with what completes it."""
+    return first.open if second.episode.t_started == first.episode.t + 1 else None
 
 
 def _why_other_action(first: AgentLine, second: AgentLine) -> str | None:
@@ -189,11 +207,16 @@ def _why_other_action(first: AgentLine, second: AgentLine) -> str | None:
 def join(ledger: AgentLedger, other: AgentLedger) -> None:
     """Appends the chunk after this one, in place; see `why_not_next`."""
     as_numpy = is_numpy(ledger)
-    for agent in canonical_order(other.lines):
+    for agent in canonical_order(other.lines.keys() - ledger.ends.keys()):
         theirs = other.lines[agent]
         open_row = None if theirs.open is None else theirs.open.copied()
         if agent in ledger.lines:
             line = ledger.lines[agent]
+            row = _row_completed_by(line, theirs)
+            if row is not None:
+                seen, info = theirs.episode.get_observations(0), theirs.episode.get_infos(0)
+                env_t = theirs.clock[theirs.episode.lookback]
+                line.add_row(env_t, seen, row.action, row.reward, info, row.outputs)
             line.episode.concat_episode(theirs.episode)
             line.clock += theirs.clock[theirs.episode.lookback + 1 :]
             line.open = open_row

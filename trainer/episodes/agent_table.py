@@ -129,7 +129,7 @@ def make_lookback(
         columns = (episode.observations, episode.infos, episode.actions, episode.rewards)
         for column in (*columns, *episode.extra_model_outputs.values()):
             column.lookback = own
-        episode.t_started = agent_t_started.get(agent, own)
+        episode.t_started = agent_t_started.get(agent, 0)
         episode.t = episode.t_started + len(episode.rewards)
 
 

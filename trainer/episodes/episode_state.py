@@ -183,7 +183,8 @@ class Episode:
     def _refuse_next(self, other: Episode, problem: str) -> NoReturn:
         raise EpisodeError(
             f"{other!r} cannot be appended to {self!r}: {problem}. Only the chunk that `cut()` "
-            "returned goes on where this one ends. Concatenate chunks of one episode in order."
+            "returned, or the slice behind this one, goes on where this one ends. Concatenate "
+            "chunks of one episode in order."
         )
 
     # Data of users, and who plays.

@@ -41,9 +41,6 @@ from trainer.types import AgentId, Array, ModuleId, State
 
 MappingFunction = Callable[[AgentId, "MultiAgentEpisode"], ModuleId]
 
-SKIPPED: Final = "S"
-"""Stands in `env_t_to_agent_t` for env steps at which an agent was not observed."""
-
 _JUDGE_THEMSELVES: Final = (
     *("__init__", "add_env_reset", "add_env_step", "module_for", "assign_modules"),
     *("agent_steps_of", "agent_t_to_env_t", "get_observations", "get_infos", "get_actions"),
@@ -72,7 +69,11 @@ class MultiAgentEpisode(Episode):
         is_numpy: whether the columns of the agents are arrays.
         agent_to_module_mapping_fn: gives the module of an agent that has none yet, called as
             `fn(agent_id, episode)`; no part of the state.
+        SKIP_ENV_TS_TAG: stands in `env_t_to_agent_t` for env steps at which an agent was not
+            observed.
     """
+
+    SKIP_ENV_TS_TAG: Final = "S"
 
     def __init__(
         self,
@@ -113,9 +114,8 @@ class MultiAgentEpisode(Episode):
             truncateds: the same for ends by a limit.
             extra_model_outputs: {agent: {name: item}} per env step.
             env_t_started: the number of env steps before the first one that is not look-back; None
-                means as many as are look-back.
-            agent_t_started: {agent: own steps before this chunk}; others have as many as they have
-                rows of look-back.
+                means 0, also if there is look-back.
+            agent_t_started: {agent: own steps before this chunk}; of others 0.
             len_lookback_buffer: how many of the given env steps are look-back, at most all; "auto"
                 means all.
             agent_episode_ids: {agent: id of its episode}; others get `<id_>/<agent>`.
@@ -135,7 +135,6 @@ class MultiAgentEpisode(Episode):
         id_ = uuid.uuid4().hex if id_ is None else id_
         possible = given_agents(possible_agents, observation_space, agent_module_ids, id_)
         lookback = given_lookback(len_lookback_buffer, len(actions or rewards or ()), id_)
-        started = lookback if env_t_started is None else env_t_started
         self.number = number
         self.agent_to_module_mapping_fn = agent_to_module_mapping_fn
         self.task: Any = None
@@ -150,7 +149,7 @@ class MultiAgentEpisode(Episode):
                 action_spaces=action_space,
                 modules=agent_module_ids,
                 episode_ids=agent_episode_ids,
-                env_t=started - lookback,
+                env_t=(env_t_started or 0) - lookback,
             )
         )
         if observations is None and actions is None and rewards is None and infos is None:
@@ -284,7 +283,7 @@ class MultiAgentEpisode(Episode):
             line = self._ledger.lines[agent]
             clock = line.clock[line.episode.lookback :]
             own = {env_t: index for index, env_t in enumerate(clock)}
-            answer[agent] = [own.get(env_t, SKIPPED) for env_t in steps]
+            answer[agent] = [own.get(env_t, self.SKIP_ENV_TS_TAG) for env_t in steps]
         return answer
 
     def agent_t_to_env_t(self, agent_id: AgentId) -> Array:
@@ -743,12 +742,13 @@ class MultiAgentEpisode(Episode):
         return self._part(agent_parts.sliced(self._ledger, start, stop, max(0, lookback)))
 
     def concat_episode(self, other: MultiAgentEpisode) -> None:
-        """Appends the chunk that follows this one, in place: the inverse of `cut()`.
+        """Appends the chunk or slice that follows this one, in place: the inverse of `cut()`.
 
-        Rewards that came after an agent's end join its last row, as if there had been no cut.
+        Rewards that came after an agent's end join its last row, as if there had been no cut. A row
+        that is open in a slice is completed with the agent's next observation.
 
         Args:
-            other: a chunk of the same episode that begins where this one ends.
+            other: a chunk or slice of the same episode that begins where this one ends.
 
         Raises:
             EpisodeError: it is not the following chunk.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
 from callbacks.optional_import import optional_module
+from callbacks.ready_made.display import printable
 from callbacks.ready_made.metric_values import RETURN
 from checkpoints.writer import write_whole_file
 from trainer.errors import ReportError
@@ -104,8 +105,9 @@ def figure_of(
         for curve, (colour, line) in zip(curves, _styles(), strict=False):
             _draw(axes, curve, colour=colour, line=line, scale=scale, shows_band=band != "none")
         axes.set_xlabel(unit)
-        axes.set_ylabel(metric_label(metric))
-        axes.set_title(title or "")
+        # Names are of users: `$` begins no formula, and bytes that are no characters are escaped.
+        axes.set_ylabel(printable(metric_label(metric)), parse_math=False)
+        axes.set_title(printable(title or ""), parse_math=False)
         axes.grid(visible=True, alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         if x == "env_steps":
@@ -118,7 +120,7 @@ def _add_legend(figure: Any, axes: Any) -> None:
     """Names the curves: few within the axes, many beside them, where they cover none."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) <= _MOST_NAMED_INSIDE:
-        axes.legend(frameon=False, loc="best")
+        _as_plain_text(axes.legend(frameon=False, loc="best"))
         return
     names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
     num_left = len(names) - _MOST_NAMED
@@ -126,7 +128,14 @@ def _add_legend(figure: Any, axes: Any) -> None:
         (nothing,) = axes.plot([], [], linestyle="none")
         handles = [*handles[:_MOST_NAMED], nothing]
         names = [*names[:_MOST_NAMED], f"and {num_left} more"]
-    figure.legend(handles, names, frameon=False, loc="outside right upper", fontsize="x-small")
+    beside: dict[str, Any] = {"loc": "outside right upper", "fontsize": "x-small"}
+    _as_plain_text(figure.legend(handles, names, frameon=False, **beside))
+
+
+def _as_plain_text(legend: Any) -> None:
+    """Dollar signs in names begin no formula."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def metric_label(metric: str) -> str:
@@ -140,7 +149,7 @@ def _draw(
     axes: Any, curve: Curve, *, colour: str, line: Any, scale: float, shows_band: bool
 ) -> None:
     many = len(curve.runs) > 1
-    label = f"{curve.label} ({len(curve.runs)} runs)" if many else curve.label
+    label = printable(f"{curve.label} ({len(curve.runs)} runs)" if many else curve.label)
     for at, values in curve.members if many else ():
         axes.plot(at / scale, values, color=colour, linewidth=0.7, alpha=0.35)
     if many and shows_band:

@@ -212,7 +212,7 @@ def _videos(runs: Sequence[Run]) -> Iterator[dict[str, str]]:
         for path in run.videos:
             size = path.stat().st_size
             kind = _KINDS[path.suffix]
-            source = path.as_uri()
+            source = path.absolute().as_uri()
             if size <= left:
                 left -= size
                 source = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

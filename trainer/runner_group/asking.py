@@ -313,6 +313,12 @@ class Asking:
         else:
             self._records.places[index].stop_runner()
 
+    def cancel(self) -> None:
+        """Refuses all calls to come, and ends the wait of another thread for answers."""
+        self._is_stopped = True
+        if self._pool is not None:
+            self._pool.cancel_waits()
+
     def stop(self) -> None:
         """Closes all envs and ends all processes. Idempotent; nothing can be asked afterwards."""
         self._is_stopped = True

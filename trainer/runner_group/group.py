@@ -234,9 +234,13 @@ class EnvRunnerGroup:
         A runner whose envs take longer than 2 s to close, or than the limit for a runner without
         progress if that is shorter, is ended without.
         """
-        if (ahead := self._ahead) is not None:
+        if (ahead := self._ahead) is not None and not self._asking.is_stopped:
             ahead.wait(CLOSING_S, self._asking.now_s)
         self._asking.stop()
+
+    def cancel(self) -> None:
+        """Refuses all calls to come, and ends the wait of another thread for runners."""
+        self._asking.cancel()
 
     def kill(self) -> None:
         """Ends all processes at once; like `stop`, but no env is closed."""

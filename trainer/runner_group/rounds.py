@@ -272,6 +272,7 @@ def attempt_of(outcome: Failed | Lost, *, was_starting: bool, num_heartbeats: in
         num_steps=num_heartbeats,
         was_stalled=outcome.stalled_s is not None,
         was_killed=outcome.was_killed,
+        was_refused=outcome.start_error is not None,
     )
 
 

@@ -62,7 +62,6 @@ from trainer.runtime.process_start import (
     ImportPath,
     NamedSemaphores,
     choose_start_method,
-    describe_start_error,
     end_group,
     end_stopped_fork_server,
     fork_own_server,
@@ -72,6 +71,7 @@ from trainer.runtime.process_start import (
     preload,
     starting,
 )
+from trainer.runtime.start_errors import describe_start_error
 
 # ---- oom kills
 

@@ -283,7 +283,8 @@ class Lost:
         hints = {
             "SIGKILL": f", {_why_killed(self.num_oom_kills)}",
             "SIGSEGV": ", a crash in compiled code",
-            "SIGBUS": ", a crash in compiled code, or no room in shared memory",
+            "SIGBUS": ", no room in shared memory (`df /dev/shm`; a container has 64 MB: "
+            "`docker run --shm-size=1g`), or a crash in compiled code",
             "SIGFPE": ", a crash in compiled code",
             "SIGILL": ", compiled code made for another processor",
             "SIGABRT": ", compiled code gave up",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.machinery
 import logging
 import multiprocessing
 import os
-import resource
 import signal
 import socket
 import sys
@@ -395,37 +393,6 @@ def starting() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             sys.path = path_before
             set_variables(before)
-
-
-def describe_start_error(error: Exception) -> str:
-    """Why a process or thread could not be started, and what can be done about it."""
-    text = f"{type(error).__name__}: {error}"
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EMFILE:
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return (
-            f"{text}; this process may have {allowed} open files (`ulimit -n`), and each worker "
-            "takes some 10: raise the limit, or use fewer runners"
-        )
-    if number in (errno.EAGAIN, errno.ENOMEM) or "start new thread" in str(error):
-        return (
-            f"{text}; the limit of processes and threads (`ulimit -u`, or of the container) or the "
-            "memory is used up: raise it, or use fewer runners; num_env_runners=0 needs none"
-        )
-    if isinstance(error, FileNotFoundError) and not _has_current_folder():
-        return (
-            f"{text}; the current folder of this process was removed, and a new process starts "
-            "there: change to another one with os.chdir()"
-        )
-    return text
-
-
-def _has_current_folder() -> bool:
-    try:
-        os.getcwd()  # noqa: PTH109 - what fails is what is asked for
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _keep_forkserver_private() -> None:

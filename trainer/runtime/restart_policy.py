@@ -54,6 +54,7 @@ class Attempt:
         has_raised: code in the worker raised; else the process was lost.
         was_stalled: it made no progress for too long.
         was_killed: by a signal that another program may have sent.
+        was_refused: the machine could not start a process for it.
     """
 
     was_starting: bool = False
@@ -61,6 +62,7 @@ class Attempt:
     has_raised: bool = False
     was_stalled: bool = False
     was_killed: bool = False
+    was_refused: bool = False
 
     @property
     def place(self) -> _Place | None:
@@ -79,18 +81,21 @@ class Attempts:
         num_without_progress: failures since the last progress.
         num_idle: those of them that the worker is to blame for.
         num_stalled: those of these that were stalls.
+        was_refused: the machine could not start a process for the last one.
     """
 
     num_failures: int = 0
     num_without_progress: int = 0
     num_idle: int = 0
     num_stalled: int = 0
+    was_refused: bool = False
     _places: list[_Place] = field(default_factory=list)
     _furthest_of_others: _Place | None = None
 
     def add(self, attempt: Attempt) -> bool:
         """Notes a failed attempt; returns whether it made progress."""
         self.num_failures += 1
+        self.was_refused = attempt.was_refused
         place = attempt.place
         known = (self._furthest, self._furthest_of_others, *self._places[-1:])
         comes_again = any(_is_near(place, other) for other in known)
@@ -214,6 +219,11 @@ class RestartPolicy:
         tries = _TRIES_WITHOUT_PROGRESS if has_ever_progressed else _TRIES_OF_A_NEWCOMER
         if attempts.num_idle < tries:
             return ""
+        if attempts.was_refused:
+            return (
+                f"No process came up for it in {tries} tries: that is a matter of the machine, not "
+                "of the env, which was not reached."
+            )
         if not has_ever_progressed:
             return (
                 f"A runner that has never made {STEPS_OF_PROGRESS} env steps gets {tries} tries: "

@@ -177,6 +177,17 @@ class OneThread:
                 raise _refused(call, *readers[0])
             time.sleep(_LOOK_AGAIN_S)
 
+    def other_at_work(self, *, after_s: float = 0.0) -> str:
+        """Says what another thread is doing, after waiting for its end so long; "" for nothing."""
+        until = time.monotonic() + after_s
+        while True:
+            thread, doing = self._at_work.get(None, (threading.current_thread(), ""))
+            if thread is threading.current_thread() or not thread.is_alive():
+                return ""
+            if time.monotonic() >= until:
+                return f"{doing} in thread {thread.name!r}"
+            time.sleep(_LOOK_AGAIN_S)
+
     @contextlib.contextmanager
     def reading(self, call: str) -> Iterator[None]:
         """Surrounds a call that changes nothing: threads may read together, while none is at work.

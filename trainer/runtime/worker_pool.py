@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from checkpoints.interrupts import signals_deferred
+from trainer.errors import AlgorithmStoppedError
 from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, beat, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
@@ -57,6 +58,7 @@ class WorkerPool:
         self.engine: Engine = LocalEngine() if engine is None else engine
         self.engine.preload(preload_modules)
         self._num_heartbeats_seen = 0
+        self._is_cancelled = False
         self._published: dict[str, tuple[object, Published]] = {}
         self._arrivals: Arrivals = self.engine.make_arrivals()
         self.places: dict[int, Place] = {
@@ -131,6 +133,9 @@ class WorkerPool:
         Returns:
             the worker's number and how its call ended; the smallest number where several ended.
             None if none ended in time.
+
+        Raises:
+            AlgorithmStoppedError: another thread called `cancel_waits()`.
         """
         indices = self.pending()
         if not indices:
@@ -139,6 +144,7 @@ class WorkerPool:
         poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
         until = self.now_s() + timeout_s
         while True:
+            self._refuse_if_cancelled()
             found = self._first_answer(indices)
             if found is not None:
                 return found
@@ -170,7 +176,25 @@ class WorkerPool:
     def sleep(self, timeout_s: float) -> None:
         """Waits by the engine's clock while no worker owes an answer; may return earlier."""
         self._arrivals.clear()
+        self._refuse_if_cancelled()
         self._arrivals.wait(timeout_s)
+        self._refuse_if_cancelled()
+
+    def cancel_waits(self) -> None:
+        """Ends the wait of another thread for workers, and all later ones: it is about to stop.
+
+        Workers that were killed behind the back of who waits for them would never answer.
+        """
+        self._is_cancelled = True
+        self._arrivals.put()
+
+    def _refuse_if_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise AlgorithmStoppedError(
+                "stop() was called in another thread while this one waited for worker processes, "
+                "which are gone. What was begun is undone. Build a new algorithm, or restore one "
+                "with from_checkpoint()."
+            )
 
     def kill_busy(self) -> list[int]:
         """Ends every worker that is in the middle of a call; returns their numbers."""
