@@ -36,9 +36,8 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
+from checkpoints.arguments import boolean, instance, integer, mapping, optional, takes
 from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
-from checkpoints.code import check_switch
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
 from checkpoints.interrupts import signals_deferred
@@ -140,7 +139,6 @@ _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
 
-@checked_methods()
 class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
@@ -316,6 +314,12 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- changing modules
 
+    @takes(
+        module_spec=optional(instance(RLModuleSpec, "an RLModuleSpec")),
+        module_state=optional(mapping()),
+        config_overrides=optional(mapping()),
+        copy_optimizer=boolean(),
+    )
     def add_module(
         self,
         module_id: ModuleId,
@@ -688,7 +692,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         with self._one_thread.alone("evaluate()"):
             return self._all_or_nothing(self._evaluations.evaluate)
 
-    @judges_arguments
     def after_train_result(self, function: AfterResult, *, phase: str | None = None) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 
@@ -1020,6 +1023,12 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- acting outside of training
 
+    @takes(
+        explore=optional(boolean()),
+        timestep=optional(integer()),
+        unsquash_action=optional(boolean()),
+        clip_action=optional(boolean()),
+    )
     def compute_single_action(
         self,
         observation: Any = None,
@@ -1104,7 +1113,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             )
         return modules_of_agents(list(agents), mapping, episode=episode)
 
-    @judges_arguments
     def compute_actions(
         self,
         observations: Mapping[Any, Any],
@@ -1346,6 +1354,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     # ---- restoring
 
     @classmethod
+    @takes(allow_code=boolean())
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
@@ -1382,7 +1391,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             TypeError: `allow_code` is neither True nor False.
         """
         refuse_filesystem(filesystem)
-        check_switch("allow_code", allow_code)
         # As RLlib's arguments of these names: None keeps what the checkpoint says.
         as_saved = {"policy_mapping_fn", "policies_to_train"}
         settings = {k: v for k, v in settings.items() if k not in as_saved or v is not None}
@@ -1453,6 +1461,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             name=type(self).__name__,
         )
 
+    @takes(allow_code=boolean())
     def restore_from_path(
         self,
         path: PathLike,

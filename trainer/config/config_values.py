@@ -20,7 +20,7 @@ from collections.abc import (
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from checkpoints.arguments import argument_error, require_keys
+from checkpoints.arguments import argument_error, boolean, mapping, require_keys, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.config.section_methods import SECTION_MARK
@@ -232,6 +232,7 @@ class ConfigValues:
 
     # ---- dict configs
 
+    @takes(config_dict=mapping())
     def update_from_dict(
         self: ConfigT, config_dict: Mapping[str, Any], *, source: Source = PROGRAM
     ) -> ConfigT:
@@ -367,6 +368,7 @@ class ConfigValues:
         return {name: value for name, value in self._copies().items() if settings[name].is_saved}
 
     @classmethod
+    @takes(allow_code=boolean())
     def from_state(
         cls: type[ConfigT],
         state: Mapping[str, Any],

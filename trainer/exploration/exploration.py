@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.arguments import checked_arguments
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import of_type
@@ -328,7 +327,6 @@ def schedule_or_ramp(
 # adds normal noise takes uniform numbers and turns some of them into normal ones here.
 
 
-@checked_arguments
 def uniforms_per_row(distribution: ActionDistribution) -> int:
     """How many uniform numbers one draw from a distribution takes."""
     return uniform_width(distribution.noise_kind, distribution.noise_width)

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
+from checkpoints.arguments import argument_error, shown
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean, nearest
 from checkpoints.trees import at_path, leaves, named_leaves
@@ -569,7 +569,6 @@ _SHOWN: Final = (
 """What the repr of a long result shows."""
 
 
-@checked_methods(but=("__init__", "flatten"))
 class ResultDict(dict[str, Any]):
     """A nested dict of metrics that also answers slash paths and RLlib's old keys.
 
@@ -648,7 +647,6 @@ class ResultDict(dict[str, Any]):
         return ResultDict.flatten(self)
 
     @staticmethod
-    @takes(result=mapping())
     def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
         """`flat()` for any nested dict, such as what a callback or a file holds.
 

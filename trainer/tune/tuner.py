@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from checkpoints.arguments import boolean, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
 from checkpoints.trees import copied_if_possible
@@ -266,6 +267,7 @@ class Tuner:
     # ---- restoring
 
     @_OfClass
+    @takes(resume_errored=boolean(), restart_errored=boolean(), allow_code=boolean())
     def restore(
         cls,  # noqa: N805 - it is given the class
         path: str | Path,
