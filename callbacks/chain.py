@@ -35,7 +35,7 @@ from callbacks.spec import (
     object_problems,
 )
 from checkpoints import check_shape
-from checkpoints.arguments import checked_methods, require_keys
+from checkpoints.arguments import require_keys
 from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
@@ -254,7 +254,6 @@ CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": 
 """The shape of a chain's state."""
 
 
-@checked_methods()
 class CallbackChain:
     """The callbacks of one algorithm or of one env runner.
 

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from checkpoints.arguments import shown
-from checkpoints.code import check_switch
+from checkpoints.arguments import boolean, shown, takes
 from checkpoints.codec import NewArray, decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
@@ -257,6 +256,7 @@ class Checkpointable:
         """
         return self._checkpoint_metadata()
 
+    @takes(background=boolean())
     def save_to_path(
         self,
         path: PathLike | None = None,
@@ -294,7 +294,6 @@ class Checkpointable:
         """
         del use_msgpack
         refuse_filesystem(filesystem)
-        check_switch("background", background)
         self._refuse_while_telling()
         self.finish_saving()
         with self._saving():

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import cloudpickle
 
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import boolean, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointMismatchError,
@@ -212,7 +212,7 @@ def _size_of(data: Any) -> int:
         return 0
 
 
-@checked_arguments
+@takes(allow_code=boolean())
 def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """Return the value that was saved as code; this runs code from the checkpoint.
 
@@ -223,14 +223,12 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
         allow_code: say True only for checkpoints from a source that you trust like a program.
 
     Raises:
-        TypeError: if `allow_code` is neither True nor False; nothing is read then.
+        ArgumentError: if `allow_code` is neither True nor False; nothing is read then.
         CodeNotAllowedError: unless `allow_code=True`, or this user saved it on this machine.
         CheckpointMismatchError: if it has no code, or the code does not load in this program.
         CheckpointVersionError: if it was pickled by another minor version of Python.
         CheckpointCorruptError: if the code file was altered; it is not run then.
     """
-    check_switch("allow_code", allow_code)
-
     saved_at: object = None
 
     def check(manifest: Manifest) -> None:
@@ -250,15 +248,6 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
             "modules that this program does not have. Make them importable, or pass the config "
             "yourself instead of loading code."
         ) from error
-
-
-def check_switch(name: str, value: object) -> None:
-    """Raise unless an argument is exactly True or False: the text "no" would count as True."""
-    if value is not True and value is not False:
-        raise TypeError(
-            f"{name}={value!r:.80} is a {type(value).__name__}: it has to be True or False, "
-            "because other values would count as one of them unseen. Nothing was done."
-        )
 
 
 def _check_may_load(manifest: Manifest, *, path: PathLike, allow_code: bool) -> None:

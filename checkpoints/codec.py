@@ -39,7 +39,6 @@ import numpy as np
 import ormsgpack
 
 from checkpoints import array_format
-from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import (
     PIECE_BYTES,
     Array,
@@ -685,7 +684,6 @@ def encode_split(
     return EncodedState([head, *encoder.memory], encoder.large)
 
 
-@checked_arguments
 def decode(data: bytes | bytearray | memoryview, *, load_array: LoadArray | None = None) -> Any:
     """Return the value that `encode` was given; arrays are new and writable.
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments, plain_scalar
+from checkpoints.arguments import plain_scalar
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
@@ -77,7 +77,6 @@ class CheckpointDifference:
         return all(part.status == "equal" for part in states)
 
 
-@checked_arguments
 def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     """Return how two checkpoints differ; every file of both is compared with its hash first.
 

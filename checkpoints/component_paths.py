@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.errors import CheckpointMismatchError, StateError
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 
@@ -74,7 +73,6 @@ def is_inside(name: str, path: str | None) -> bool:
     return path is None or name == path or name.startswith(path + "/")
 
 
-@checked_arguments
 def is_selected(
     name: str, components: ComponentNames | None, not_components: ComponentNames | None = None
 ) -> bool:

@@ -41,7 +41,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.component_paths import is_payload_name
 from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
@@ -422,7 +421,6 @@ def choose_removals(
     return [found for found in checkpoints if found.path not in kept]
 
 
-@checked_arguments
 def apply_retention(
     directory: PathLike, retention: Retention, *, file_system: FileSystem | None = None
 ) -> list[Path]:

@@ -16,7 +16,6 @@ import numpy as np
 import ormsgpack
 
 from checkpoints import component_paths
-from checkpoints.arguments import checked_arguments
 from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
@@ -494,7 +493,6 @@ def current_versions() -> dict[str, str]:
     }
 
 
-@checked_arguments
 def version_differences(
     manifest: Manifest, here: Mapping[str, str] | None = None, *, only_minor: bool = False
 ) -> list[str]:

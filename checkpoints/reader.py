@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
 from checkpoints.data_classes import dataclass
@@ -66,7 +65,6 @@ class CheckpointContents:
     components: dict[str, Any]
 
 
-@checked_arguments
 def read_manifest(path: PathLike) -> Manifest:
     """Return what a checkpoint says of itself; no payload is read.
 
@@ -78,7 +76,6 @@ def read_manifest(path: PathLike) -> Manifest:
     return _steadily(path, lambda _, manifest: manifest)
 
 
-@checked_arguments
 def verify(path: PathLike) -> Manifest:
     """Read and check every file of a checkpoint, one at a time, and return its manifest.
 
@@ -96,7 +93,6 @@ def verify(path: PathLike) -> Manifest:
     return _steadily(path, check)
 
 
-@checked_arguments
 def read_checkpoint(
     path: PathLike,
     only: ComponentNames | None = None,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from checkpoints.arguments import instance, integer, mapping, optional, takes
 from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import EncodedState, encode_split
@@ -40,13 +39,6 @@ LARGE_ARRAY_BYTES: Final = 2**20
 """Arrays from this size on get files of their own: below, a file costs more than it is worth."""
 
 
-@takes(
-    path=instance((str, os.PathLike), "a path (a string or a pathlib.Path)"),
-    components=mapping(),
-    state_versions=optional(mapping()),
-    large_array_bytes=integer(),
-    file_system=optional(instance(FileSystem, "a FileSystem")),
-)
 def write_checkpoint(
     path: PathLike,
     *,

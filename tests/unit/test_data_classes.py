@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import pytest
 
 import checkpoints.data_classes as ours
-from checkpoints import arguments
 
 Decorator = Callable[..., Any]
 
@@ -290,9 +289,3 @@ def test_they_can_be_pickled_and_hold_themselves() -> None:
     node.children.append(node)
     assert repr(node) == "Node(value=1, children=[Node(value=2, children=[]), ...])"
     assert Node(1).children is not Node(1).children
-
-
-def test_arguments_of_their_constructors_can_be_checked() -> None:
-    checked: Any = arguments.checked_arguments(Node.__init__)
-    with pytest.raises(arguments.ArgumentError, match="value"):
-        checked(object.__new__(Node), "one")

@@ -21,7 +21,6 @@ from typing import IO, Any, ClassVar, Final, cast, overload
 from callbacks import PackingError
 from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
-from checkpoints.arguments import checked_methods
 from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import did_you_mean, nearest
@@ -413,7 +412,6 @@ def _with_options(before: _Options, options: dict[str, Any]) -> _Options:
     return made
 
 
-@checked_methods()
 class ActorClass:
     """A class whose objects are made in processes of their own; made by `@remote`."""
 

@@ -37,9 +37,8 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
+from checkpoints.arguments import boolean, instance, integer, mapping, optional, takes
 from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
-from checkpoints.code import check_switch
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
 from checkpoints.interrupts import signals_deferred
@@ -143,7 +142,6 @@ _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
 
-@checked_methods()
 class Algorithm(Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
@@ -331,6 +329,12 @@ class Algorithm(Checkpointable, abc.ABC):
 
     # ---- changing modules
 
+    @takes(
+        module_spec=optional(instance(RLModuleSpec, "an RLModuleSpec")),
+        module_state=optional(mapping()),
+        config_overrides=optional(mapping()),
+        copy_optimizer=boolean(),
+    )
     def add_module(
         self,
         module_id: ModuleId,
@@ -703,7 +707,6 @@ class Algorithm(Checkpointable, abc.ABC):
         with self._one_thread.alone("evaluate()"):
             return self._all_or_nothing(self._evaluations.evaluate)
 
-    @judges_arguments
     def after_train_result(self, function: AfterResult, *, phase: str | None = None) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 
@@ -1048,6 +1051,12 @@ class Algorithm(Checkpointable, abc.ABC):
 
     # ---- acting outside of training
 
+    @takes(
+        explore=optional(boolean()),
+        timestep=optional(integer()),
+        unsquash_action=optional(boolean()),
+        clip_action=optional(boolean()),
+    )
     def compute_single_action(
         self,
         observation: Any = None,
@@ -1132,7 +1141,6 @@ class Algorithm(Checkpointable, abc.ABC):
             )
         return modules_of_agents(list(agents), mapping, episode=episode)
 
-    @judges_arguments
     def compute_actions(
         self,
         observations: Mapping[Any, Any],
@@ -1378,6 +1386,7 @@ class Algorithm(Checkpointable, abc.ABC):
     # ---- restoring
 
     @classmethod
+    @takes(allow_code=boolean())
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
@@ -1414,7 +1423,6 @@ class Algorithm(Checkpointable, abc.ABC):
             TypeError: `allow_code` is neither True nor False.
         """
         refuse_filesystem(filesystem)
-        check_switch("allow_code", allow_code)
         # As RLlib's arguments of these names: None keeps what the checkpoint says.
         as_saved = {"policy_mapping_fn", "policies_to_train"}
         settings = {k: v for k, v in settings.items() if k not in as_saved or v is not None}
@@ -1485,6 +1493,7 @@ class Algorithm(Checkpointable, abc.ABC):
             name=type(self).__name__,
         )
 
+    @takes(allow_code=boolean())
     def restore_from_path(
         self,
         path: PathLike,

@@ -20,7 +20,6 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.arguments import checked_arguments
 from checkpoints.components import naming_component
 from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
@@ -68,7 +67,6 @@ class TrainedPolicy:
         training_iteration: of the checkpoint.
     """
 
-    @checked_arguments
     def __init__(
         self,
         module: RLModule,
@@ -95,7 +93,6 @@ class TrainedPolicy:
             self._inference.normalize_with(statistics.current())
 
     @classmethod
-    @checked_arguments
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,

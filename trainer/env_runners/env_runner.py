@@ -20,7 +20,7 @@ import gymnasium
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
-from checkpoints.arguments import argument_error, checked_methods, integer, takes
+from checkpoints.arguments import argument_error, boolean, integer, optional, takes
 from checkpoints.components import naming_component
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
@@ -266,7 +266,6 @@ def _is_long(request: SampleRequest) -> bool:
     return sum(_LONG if number is None else number for number in steps) >= _LONG
 
 
-@checked_methods()
 class EnvRunner(Checkpointable, abc.ABC):
     """Steps its sub-envs side by side with its modules' actions, and hands out episodes.
 
@@ -485,6 +484,13 @@ class EnvRunner(Checkpointable, abc.ABC):
 
     # ---- sampling
 
+    @takes(
+        num_timesteps=optional(integer()),
+        num_episodes=optional(integer()),
+        explore=optional(boolean()),
+        random_actions=boolean(),
+        force_reset=boolean(),
+    )
     def sample(
         self,
         *,
@@ -717,7 +723,6 @@ class EnvRunner(Checkpointable, abc.ABC):
 
     # ---- telling, ending
 
-    @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
         slots = self._player.slots

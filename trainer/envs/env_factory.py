@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
-from checkpoints.arguments import checked_methods, instance, takes
+from checkpoints.arguments import instance, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
@@ -32,7 +32,6 @@ from trainer.name_resolution import PROGRAM, Source, imported, imported_module
 # ---- env context
 
 
-@checked_methods()
 class EnvContext(dict[str, Any]):
     """The `env_config` of one sub-env (a dict), with its place as attributes.
 
@@ -534,7 +533,6 @@ def _creator_by_name(name: str, source: Source) -> Callable[[EnvContext], Any]:
 # ends, so that no step goes uncounted and each episode can have its own seed.
 
 
-@checked_methods()
 class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """The sub-envs of one env runner.
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import integer, takes
 from checkpoints.data_classes import dataclass
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
@@ -82,7 +82,7 @@ class Matchups:
         seed: other seeds draw other pairings.
     """
 
-    @checked_arguments
+    @takes(seed=integer())
     def __init__(self, pairings: Sequence[Any], *, seed: int = 0) -> None:
         """Takes pairings, each {agent: module id} or (weight, {agent: module id}).
 

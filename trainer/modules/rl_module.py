@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike
-from checkpoints.arguments import argument_error
+from checkpoints.arguments import argument_error, instance, takes
 from checkpoints.component_paths import selected
 from checkpoints.components import checkpoint_and_root, read_constructor
 from checkpoints.trees import mapped
@@ -199,12 +199,6 @@ def _concrete(base: type) -> Iterator[type[Any]]:
 # knows spaces, parameters and how to compute; it does not know envs, episodes, losses or
 # optimisers.
 
-JUDGED_BY_CHECKED_ROWS: Final = (
-    *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),
-    *("compute_values", "training_output", "training_outputs", "target_output", "checked_rows"),
-)
-"""Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
-
 
 def check_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> None:
     """Raises unless a gradient has the shape of the output; `name` is what `backward` calls it.
@@ -285,6 +279,10 @@ class RLModule(Checkpointable, ABC):
         """Whether acting gives "vf_preds", too, which PPO then does not compute again."""
         return False
 
+    @takes(
+        observation_space=instance(gym.Space, "a Space"),
+        action_space=instance(gym.Space, "a Space"),
+    )
     def __init__(
         self,
         *,

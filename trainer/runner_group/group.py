@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from checkpoints import check_shape
-from checkpoints.arguments import checked_methods, integer, takes
+from checkpoints.arguments import integer, number, optional, takes
 from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.connectors import Normalization
@@ -116,7 +116,6 @@ class _Shares:
         )
 
 
-@checked_methods()
 class EnvRunnerGroup:
     """The env runners of one purpose.
 
@@ -490,6 +489,7 @@ class EnvRunnerGroup:
 
     # ---- the user's own code in the runners
 
+    @takes(timeout_seconds=optional(number(infinite=True)))
     def foreach_env_runner(
         self,
         func: Callable[..., Any] | str | Sequence[Callable[..., Any]],

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoints.arguments import boolean, takes
 from checkpoints.file_system import numbered_beside
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
@@ -213,6 +214,7 @@ class Tuner:
     # ---- restoring
 
     @_OfClass
+    @takes(resume_errored=boolean(), restart_errored=boolean(), allow_code=boolean())
     def restore(
         cls,  # noqa: N805 - it is given the class
         path: str | Path,

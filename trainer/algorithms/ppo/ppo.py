@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from numpy.random import Generator
 
-from checkpoints.arguments import boolean, checked_methods, number, optional, require_keys
+from checkpoints.arguments import boolean, number, optional, require_keys
 from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
@@ -218,7 +218,6 @@ class PPOSettings(LearnerSettings):
     vf_clip_param: float | None
 
 
-@checked_methods()
 class PPOLearner(EpisodeLearner):
     """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
 
@@ -562,7 +561,6 @@ class AdvantagePostprocessing:
 # ---- algorithm
 
 
-@checked_methods()
 class PPO(OnPolicyAlgorithm):
     """Proximal Policy Optimization (Schulman et al. 2017).
 

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import (
-    Check,
-    boolean,
-    checked_methods,
-    either,
-    mapping,
-    number,
-    one_of,
-    optional,
-)
+from checkpoints.arguments import Check, boolean, either, mapping, number, one_of, optional
 from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
@@ -248,7 +239,6 @@ class SACLosses:
         return self.policy_loss + self.alpha_loss + sum(critic.loss for critic in self.critics)
 
 
-@checked_methods()
 class SACLearner(ReplayLearner):
     """Soft actor-critic (Haarnoja et al. 2018b) for squashed Gaussian and for Discrete policies.
 
@@ -737,7 +727,6 @@ class SACConfig(OffPolicyConfig):
 # ---- algorithm
 
 
-@checked_methods()
 class SAC(OffPolicyAlgorithm):
     """Soft actor-critic (Haarnoja et al. 2018), for bounded Box and for Discrete actions.
 
