@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import eq, itemgetter
 from typing import Any, Final, NoReturn
 
@@ -36,7 +37,6 @@ from callbacks.spec import (
 )
 from checkpoints import check_shape
 from checkpoints.arguments import require_keys
-from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 # ---- state matching

@@ -19,11 +19,10 @@ import numbers
 import os
 import reprlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
-
-from checkpoints.data_classes import dataclass
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -15,13 +15,13 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
 
 from checkpoints.arguments import boolean, takes
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,

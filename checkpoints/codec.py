@@ -32,6 +32,7 @@ import struct
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -47,7 +48,6 @@ from checkpoints.array_format import (
     copied,
     new_array,
 )
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, StateError
 from checkpoints.file_system import ANY, CHANGED, FEW, StreamedHash, opened_regular_file, refused
 from checkpoints.interrupts import signals_deferred

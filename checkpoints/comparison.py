@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ from checkpoints.arguments import plain_scalar
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
-from checkpoints.data_classes import dataclass
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
 from checkpoints.reader import read_checkpoint, verify

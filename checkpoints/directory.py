@@ -38,11 +38,11 @@ import errno
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from checkpoints.component_paths import is_payload_name
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,

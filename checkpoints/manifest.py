@@ -9,6 +9,7 @@ import math
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import numpy as np
 import ormsgpack
 
 from checkpoints import component_paths
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointNotFoundError,

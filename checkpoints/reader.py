@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
 from checkpoints.file_system import (
     opened_regular_file,

@@ -10,6 +10,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -17,7 +18,6 @@ from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
-from checkpoints.data_classes import dataclass
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
 from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, remedy, replacing

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 
 from checkpoints import CodeNotAllowedError
-from checkpoints.data_classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -23,7 +23,6 @@ from callbacks.ready_made.metric_values import count_problems, directory_problem
 from callbacks.spec import name_of
 from callbacks.views import EnvRunnerView, EpisodeView, MetricsLoggerView, VectorEnvView
 from checkpoints.code import moved_path
-from checkpoints.data_classes import dataclass
 
 # ---- recording files
 #

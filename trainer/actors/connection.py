@@ -14,13 +14,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, ClassVar, Final
 
 import cloudpickle
 
 from callbacks import PackingError
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
 from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere

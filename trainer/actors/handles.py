@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import IO, Any, ClassVar, Final, cast, overload
@@ -21,7 +22,6 @@ from typing import IO, Any, ClassVar, Final, cast, overload
 from callbacks import PackingError
 from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import did_you_mean, nearest
 from trainer.actors.connection import Answer, describe_end, link_to, wait_for

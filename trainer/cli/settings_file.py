@@ -14,6 +14,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
@@ -21,7 +22,6 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.stopping import StopCriteria
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.signatures import is_own, is_trusted, sign, trust
 from checkpoints.trees import same

@@ -17,11 +17,11 @@ from collections.abc import (
     Mapping,
     ValuesView,
 )
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints.arguments import boolean, mapping, require_keys, takes
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.config.section_methods import SECTION_MARK
 from trainer.config.settings import (

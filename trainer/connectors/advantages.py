@@ -10,12 +10,12 @@ standardisation).
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from checkpoints.arguments import boolean, number, require_keys, takes
-from checkpoints.data_classes import dataclass
 from trainer.episodes.episode_columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array

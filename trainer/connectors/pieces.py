@@ -17,6 +17,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
@@ -24,7 +25,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import instance, integer, optional, several, takes
-from checkpoints.data_classes import dataclass
 from trainer.agent_ids import ALL_AGENTS
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode

@@ -13,7 +13,7 @@ import abc
 import contextlib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 import gymnasium
@@ -22,7 +22,6 @@ from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.arguments import argument_error, boolean, integer, optional, takes
 from checkpoints.components import naming_component
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
 from trainer.connectors import ConnectedLayer, ConnectorFactories

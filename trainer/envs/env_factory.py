@@ -9,7 +9,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NoReturn
 
@@ -21,7 +21,6 @@ from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
 from checkpoints.arguments import instance, takes
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.envs.tasks import task_layer, user_layer, why_no_tasks

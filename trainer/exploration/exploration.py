@@ -6,6 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -15,7 +16,6 @@ from gymnasium import spaces
 
 from checkpoints import check_shape, like
 from checkpoints.arguments import Check, integer, number
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError

@@ -7,14 +7,13 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
-from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder

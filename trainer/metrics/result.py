@@ -6,11 +6,11 @@ import functools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean, nearest
 from checkpoints.trees import at_path, leaves, named_leaves
 from trainer.errors import MetricsError

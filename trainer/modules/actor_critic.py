@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -15,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 
 from checkpoints.arguments import argument_error, either, instance, mapping, optional
-from checkpoints.data_classes import dataclass
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.model_config import (

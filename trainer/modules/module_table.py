@@ -10,14 +10,13 @@ import dataclasses
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints import state_shapes as shapes
 from checkpoints.arguments import integer, takes
-from checkpoints.data_classes import dataclass
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExplorationSpec

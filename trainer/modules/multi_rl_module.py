@@ -7,7 +7,7 @@ the mapping's business; adding and removing modules that of the algorithm.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast, overload
 
@@ -16,7 +16,6 @@ import gymnasium as gym
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
 from checkpoints.arguments import either, instance, mapping, optional, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec

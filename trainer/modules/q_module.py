@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules.model_config import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import gymnasium as gym
@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.model_config import (

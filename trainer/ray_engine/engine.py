@@ -27,10 +27,10 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.errors import ConfigError, EngineError
 from trainer.ray_engine import cluster

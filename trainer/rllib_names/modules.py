@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from checkpoints.arguments import argument_error, numeric, require_keys, takes
-from checkpoints.data_classes import dataclass
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from checkpoints import check_shape
 from checkpoints.arguments import integer, number, optional, takes
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners, EnvRunner

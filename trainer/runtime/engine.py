@@ -35,9 +35,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from checkpoints.data_classes import dataclass
 from trainer.runtime.machine_facts import MachineFacts
 from trainer.runtime.messages import Lost, Outcome, Published
 

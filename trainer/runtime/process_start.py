@@ -16,13 +16,13 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import forkserver, process, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS

@@ -24,10 +24,10 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.runtime.engine import (
     UNLIMITED,

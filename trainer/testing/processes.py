@@ -10,13 +10,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from trainer.actors.registry import registry_of_this_process
 from trainer.runtime.process_start import reaper_pid, reaper_pipe
 

@@ -17,12 +17,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from checkpoints.data_classes import dataclass
 from trainer.actors.registry import outer_registry_to_inherit
 from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit, TakeOver
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
@@ -332,7 +331,7 @@ class Lane:
         prepare: Callable[[TrialBootstrap], None],
         *,
         trial_timeout_s: float | None = None,
-        patience: Patience = Patience(),  # noqa: B008 - it is frozen
+        patience: Patience = Patience(),
         reuses_process: bool = False,
     ) -> None:
         self.number = number

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.data_classes import dataclass
 from checkpoints.links import check_links
 from trainer.errors import TuneError
 from trainer.name_resolution import PROGRAM, stranger

@@ -15,13 +15,12 @@ import bisect
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from checkpoints.arguments import boolean, integer, number, takes
-from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.parts import Part

@@ -16,12 +16,12 @@ import decimal
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import mapped, same
 from trainer.config import AlgorithmConfig

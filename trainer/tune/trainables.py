@@ -12,14 +12,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import cloudpickle
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import (

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 from typing import Any, Final
@@ -30,7 +31,6 @@ import numpy as np
 
 from callbacks.packing import unpack_object
 from checkpoints.arguments import plain_scalar
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError

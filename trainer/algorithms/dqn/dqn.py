@@ -19,6 +19,7 @@ between neighbouring atoms, and the loss is its cross-entropy with p(s, a).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -26,7 +27,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import boolean, function, integer, number, one_of, optional
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section

@@ -12,13 +12,13 @@ through it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, section
 from trainer.config.sections import SectionT

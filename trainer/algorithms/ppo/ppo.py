@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -28,7 +28,6 @@ import numpy as np
 from numpy.random import Generator
 
 from checkpoints.arguments import boolean, number, optional, require_keys
-from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.sections import GivenSchedule, SectionT

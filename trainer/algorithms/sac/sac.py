@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import Check, boolean, either, mapping, number, one_of, optional
-from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
