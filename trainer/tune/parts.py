@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from checkpoints.arguments import plain_scalar
 from checkpoints.trees import mapped
 
 _AnyPart = TypeVar("_AnyPart", bound="Part")
@@ -51,5 +52,5 @@ def _by_name(cls: type[Part], arguments: tuple[Any, ...], named: Mapping[str, An
         return _Arguments()  # `__init__` refuses them; or it is copied, and gets all later
     bound.apply_defaults()
     _, *pairs = bound.arguments.items()
-    # Copies of lists and dicts: who gave them may change them later.
-    return _Arguments({name: mapped(lambda leaf: leaf, value) for name, value in pairs})
+    # Copies of lists and dicts: who gave them may change them later. And JSON knows no NumPy.
+    return _Arguments({name: mapped(plain_scalar, value) for name, value in pairs})
