@@ -25,6 +25,7 @@ from typing import (
     Any,
     Final,
     Literal,
+    Protocol,
     TypeVar,
     Union,
     cast,
@@ -498,7 +499,7 @@ def _check_of_class(kind: Any, inner: tuple[Any, ...]) -> Check | None:
     if kind in _SEVERAL:
         of = check_of(inner[0]) if inner else None
         return _several_of(of, in_order=kind in (list, tuple, collections.abc.Sequence))
-    if getattr(kind, "_is_protocol", False):
+    if Protocol in kind.__bases__:
         return of_type(
             f"{_article(kind.__name__)} {kind.__name__}",
             lambda value: value is not None and not isinstance(value, _PLAIN),

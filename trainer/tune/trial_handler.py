@@ -99,7 +99,6 @@ class TrialBootstrap:
         registrations: what is registered with gymnasium in the tuner's process.
         is_own_process: False in the tuner's process.
         time_total_s: seconds that earlier processes took.
-        starts_processes: it may start processes, such as runners.
     """
 
     trainable: bytes | TrainableSpec
@@ -115,7 +114,6 @@ class TrialBootstrap:
     registrations: bytes = b""
     is_own_process: bool = True
     time_total_s: float = 0.0
-    starts_processes: bool = False
 
     def __call__(self, signals: CallSignals | None) -> TrialHandler:
         """Makes the trial."""

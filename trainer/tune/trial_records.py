@@ -451,7 +451,6 @@ class TrialRecords:
             registrations=self._registrations,
             is_own_process=not tuning.in_process,
             time_total_s=record.time_total_s,
-            starts_processes=self._spec.may_start_processes(start.config),
         )
 
     def packed(self, boot: TrialBootstrap) -> bytes:
