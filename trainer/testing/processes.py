@@ -269,7 +269,7 @@ def _descendants() -> dict[object, str]:
 def _helper_pids() -> set[int]:
     """The processes that this one keeps for the next use."""
     told = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,args="],  # noqa: S607 - its folder differs
+        ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="],  # noqa: S607 - its folder differs
         capture_output=True,
         text=True,
         check=True,
