@@ -83,12 +83,10 @@ def defined(tree: ast.AST) -> frozenset[str]:
         elif isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "__slots__" for target in node.targets
         ):
-            found |= {part.value for part in ast.walk(node.value) if is_text(part)}
+            found |= {
+                str(part.value) for part in ast.walk(node.value) if isinstance(part, ast.Constant)
+            }
     return frozenset(filter(is_private, found))
-
-
-def is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 @functools.cache
