@@ -198,7 +198,7 @@ def _start(
     return address
 
 
-def _ignore(_: BaseProcess) -> None:
+def _ignore(_process: BaseProcess, _arguments: Sequence[object]) -> None:
     """The handle is not needed before the process has started."""
 
 

@@ -334,10 +334,6 @@ class Engine(Protocol):
         It may be used again, and closed again.
         """
 
-    @property
-    def for_owners(self) -> TakeOver | None:
-        """What workers call first that will start workers of their own, to start them faster."""
-
 
 class StallWatch:
     """How long a call goes without progress: the one rule for the places of all engines.

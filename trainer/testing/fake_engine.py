@@ -516,11 +516,6 @@ class FakeEngine:
     def close(self) -> None:
         """Does nothing: it holds nothing besides places."""
 
-    @property
-    def for_owners(self) -> None:
-        """Nothing: no process is started."""
-        return None
-
     # ---- script
 
     def take_fault(self, place: str, method: str, call: int) -> ScriptedFault | None:

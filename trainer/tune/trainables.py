@@ -495,12 +495,6 @@ class TrainableSpec:
             asked = self.target.default_resource_request(config)
         return 1.0 if asked is None else checked_cpus(asked)
 
-    def may_start_processes(self, config: Any) -> bool:
-        """Whether a trial with this config may have processes, such as env runners."""
-        if self.algorithm is None:
-            return True
-        return _cpus_of_algorithm(self.algorithm, config, self.source) > 1
-
     def with_shared_arrays(self, folder: Path) -> TrainableSpec:
         """The same with its large arrays written to files of a folder, once for all trials."""
         shared = dict(self.parameters)

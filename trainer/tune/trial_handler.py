@@ -105,7 +105,6 @@ class TrialBootstrap:
         names: algorithms and trainables that have names there.
         is_own_process: False in the tuner's process.
         time_total_s: seconds that earlier processes took.
-        starts_processes: it may start processes, such as runners.
     """
 
     trainable: bytes | TrainableSpec
@@ -122,7 +121,6 @@ class TrialBootstrap:
     names: Sequence[bytes] = ()
     is_own_process: bool = True
     time_total_s: float = 0.0
-    starts_processes: bool = False
 
     def __call__(self, signals: CallSignals | None) -> TrialHandler:
         """Makes the trial."""

@@ -459,7 +459,6 @@ class TrialRecords:
             names=self._names,
             is_own_process=not tuning.in_process,
             time_total_s=record.time_total_s,
-            starts_processes=self._spec.may_start_processes(start.config),
         )
 
     def packed(self, boot: TrialBootstrap) -> bytes:
