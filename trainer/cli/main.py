@@ -695,7 +695,7 @@ def _add_report(subparsers: _Subparsers) -> None:
     _add_pages(parser, output="report.html", endings=".html", title="Training report")
 
 
-def _add_track(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_track(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("track", help="send trackers the rows of a run that they lack")
     parser.set_defaults(command=run_trackers.track)
     parser.add_argument(
