@@ -84,7 +84,9 @@ def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -
     assert float(of_given[place]) == 2 * float(of_saved[place]) > 0
 
 
-def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_path: Path) -> None:
+def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     in_evaluation = {"env": DoubledEnv, "env_config": {"min_length": 4, "max_length": 4}}
     config = small_ppo(
         env="trainer.testing.envs.CountdownEnv",
@@ -94,6 +96,8 @@ def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_pa
     with config.build_algo() as algo:
         algo.save_to_path(tmp_path / "saved")
     words = ("saved", "--episodes", 2, "--allow-code")
+    assert "return_mean" in run("evaluate", *words[:-1], folder=tmp_path).stdout  # it is signed
+    request.getfixturevalue("as_another_user")
     for verb, told in (("evaluate", "episode_return_mean 8.00"), ("play", "return 8.00 4 steps")):
         assert told in " ".join(run(verb, *words, folder=tmp_path).stdout.split())
         error = run(verb, *words[:-1], folder=tmp_path, code=1).stderr
