@@ -19,6 +19,7 @@ from gymnasium import spaces
 from callbacks import CallbackError
 from checkpoints import CheckpointMismatchError, decode, encode, read_manifest
 from tests import league
+from tests.exact_runs import fail
 from tests.league import config, off_policy_config, outcome, trained
 from tests.multi_agent_runs import Gaps, told
 from tests.mutated_states import Mutation, mutated, mutations
@@ -414,6 +415,36 @@ def test_what_a_failed_iteration_added_is_gone(undisturbed: dict[str, str]) -> N
         found = outcome(algo, results)
     # The state of callbacks names their class.
     assert different(found, undisturbed, but=["env_runners", "callbacks"]) == []
+
+
+@pytest.mark.parametrize("change", ["none", "added", "removed"])
+def test_after_a_failed_iteration_evaluation_runners_act_as_if_it_had_not_been(change: str) -> None:
+    """With the modules, the weights and the normalisation of the evaluation before it."""
+    found = []
+    for fails in (False, True):
+        made = config(0, 2).callbacks(None)
+        made.evaluation(evaluation_interval=1, evaluation_duration=2)
+        with made.build_algo() as algo:
+            algo.train()
+            if change == "added":
+                algo.add_module("new", new_agent_to_module_mapping_fn=_to("new"))
+            elif change == "removed":
+                algo.remove_module("first", new_agent_to_module_mapping_fn=_to("main"))
+            if fails:
+                algo.__dict__["add_to_result"] = lambda _: fail()
+                with pytest.raises(OSError, match="on purpose"):
+                    algo.train()
+                del algo.__dict__["add_to_result"]
+            group = algo.eval_env_runner_group
+            group.begin_evaluation(99)  # the same episodes in both runs
+            (acted,) = group.foreach_env_runner(_modules_and_episodes)
+            found.append((acted, outcome(algo, [algo.train()])))
+    assert found[0] == found[1]
+
+
+def _modules_and_episodes(env_runner: Any) -> tuple[bytes, list[bytes]]:
+    modules = {id_: one.get_state() for id_, one in env_runner.modules.items()}
+    return encode(modules), [encode(one.get_state()) for one in env_runner.sample(num_episodes=4)]
 
 
 def test_evaluation_keeps_a_mapping_of_its_own() -> None:

@@ -37,6 +37,7 @@ from trainer.modules import ByModule, ModuleTable
 from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
 from trainer.runner_group import EnvRunnerGroup, GroupSample, TicketPlay
 from trainer.runner_group.asking import OnMetrics
+from trainer.runner_group.group import ActedWith
 from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
 
@@ -642,14 +643,14 @@ class EvaluationsSoFar:
         num_answers: what the state of then holds of its answers.
         last: the metrics of the last one that was over, with those that no state holds.
         interrupted: what a checkpoint left under way, if that is still to begin again.
-        table: the modules that the runners had; None before there were any.
+        acted_with: what the runners acted with; None before there were any.
     """
 
     running: RunningEvaluation | None
     num_answers: int
     last: dict[str, Any]
     interrupted: Subject | None
-    table: ModuleTable | None
+    acted_with: ActedWith | None
 
 
 class Evaluations:
@@ -818,8 +819,8 @@ class Evaluations:
         running, num_answers = self.running, 0
         if running is not None and not self.get_evaluator().begins_from(running):
             num_answers = running.play.num_answers
-        table = None if self.evaluator is None else self.evaluator.group.table
-        return EvaluationsSoFar(running, num_answers, self._last, self._interrupted, table)
+        acted_with = None if self.evaluator is None else self.evaluator.group.acted_with()
+        return EvaluationsSoFar(running, num_answers, self._last, self._interrupted, acted_with)
 
     @contextlib.contextmanager
     def undoing(self, before: EvaluationsSoFar) -> Iterator[None]:
@@ -831,8 +832,8 @@ class Evaluations:
         if self.evaluator is not None:
             group = self.evaluator.group
             group.abandon_play(but=None if running is None else running.play)
-            if before.table is not None and group.table is not before.table:
-                group.set_table(before.table)
+            if before.acted_with is not None:
+                group.act_again_with(before.acted_with)
         yield
         self.running, self._last = running, before.last
         self._interrupted = before.interrupted

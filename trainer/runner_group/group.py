@@ -60,6 +60,22 @@ _MOST_WORKERS: Final = 4096
 """More processes than any machine runs."""
 
 
+class ActedWith(NamedTuple):
+    """What runners act with from the next request on.
+
+    It goes together: weights and normalisation are of the table's modules.
+
+    Attributes:
+        table: which modules there are, and for whom they act.
+        weights: None before there are any.
+        normalization: None if nothing ever was in force.
+    """
+
+    table: ModuleTable
+    weights: Weights | None
+    normalization: ByModule[Normalization] | None
+
+
 class _Steps(NamedTuple):
     """What is shared out; see `EnvRunnerGroup.sample_env_steps` and `sample_agent_steps`."""
 
@@ -722,6 +738,20 @@ class EnvRunnerGroup:
     def table(self) -> ModuleTable:
         """Which modules there are, and for whom they act, from the next request on."""
         return self._records.spec.table
+
+    def acted_with(self) -> ActedWith:
+        """What runners act with now, for `act_again_with`."""
+        first = next(iter(self._records))
+        return ActedWith(self.table, self._asking.weights, first.normalization)
+
+    def act_again_with(self, before: ActedWith) -> None:
+        """Undoes changes of what runners act with; ends background calls, as `set_state` does."""
+        self.calls.abandon()
+        if self.table is not before.table:
+            self.set_table(before.table)
+        self._asking.weights = before.weights
+        for place in self._records:
+            place.normalization = before.normalization
 
     def set_table(self, table: ModuleTable) -> None:
         """Changes the modules of all runners, with the next thing they are asked.
