@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import eq, itemgetter
 from typing import Any, Final, NoReturn
 
@@ -35,9 +36,7 @@ from callbacks.spec import (
     object_problems,
 )
 from checkpoints import check_shape
-from checkpoints.arguments import checked_methods, require_keys
-from checkpoints.data_classes import dataclass
-from checkpoints.moved_names import current_class
+from checkpoints.arguments import require_keys
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
 
 # ---- state matching
@@ -85,7 +84,7 @@ def matched_states(saved: Sequence[dict[str, Any]], classes: Sequence[str]) -> M
         saved: Entries `{"class": dotted name, "state": ...}` in the order they were saved.
         classes: The dotted class name of each object, in order.
     """
-    waiting = [{**entry, "class": current_class(entry["class"])} for entry in saved]
+    waiting = list(saved)
     pairs: dict[int, Any] = {}
     for same in (eq, _same_name_in_script):
         for index, name in enumerate(classes):
@@ -255,7 +254,6 @@ CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": 
 """The shape of a chain's state."""
 
 
-@checked_methods()
 class CallbackChain:
     """The callbacks of one algorithm or of one env runner.
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 
 Derivation = Callable[[Mapping[str, Any]], Any]

@@ -22,6 +22,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from pickle import PickleBuffer
@@ -33,7 +34,6 @@ import numpy as np
 
 from callbacks.errors import PackingError
 from callbacks.spec import CallbackSpec, name_of, with_article
-from checkpoints.data_classes import dataclass
 
 # ---- culprit
 #

@@ -18,6 +18,7 @@ import re
 import types
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +27,6 @@ from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
 from callbacks.events import EVENTS, Derivation, Event, signature_text, unknown_event_text
 from checkpoints.arguments import argument_error
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 
 # ---- signatures

@@ -61,12 +61,9 @@ from checkpoints.listing import (
 )
 from checkpoints.manifest import FileEntry, Manifest, version_differences
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
-from checkpoints.sibling_packages import check_trainer
 from checkpoints.state_shapes import check_shape, like
 from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import WhenOver, write_checkpoint
-
-check_trainer()
 
 __all__ = [
     "CheckpointContents",

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from checkpoints.arguments import shown
-from checkpoints.code import check_switch
+from checkpoints.arguments import boolean, shown, takes
 from checkpoints.codec import NewArray, decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
@@ -257,6 +256,7 @@ class Checkpointable:
         """
         return self._checkpoint_metadata()
 
+    @takes(background=boolean())
     def save_to_path(
         self,
         path: PathLike | None = None,
@@ -294,7 +294,6 @@ class Checkpointable:
         """
         del use_msgpack
         refuse_filesystem(filesystem)
-        check_switch("background", background)
         self._refuse_while_telling()
         self.finish_saving()
         with self._saving():
@@ -339,7 +338,12 @@ class Checkpointable:
             metadata=self._metadata_of(state),
             code=self._checkpoint_code(),
             state_versions={name: newest_version(steps) for name, steps in migrations.items()},
+            is_own=state is None and self._is_own_work(),  # a given state may be anybody's
         )
+
+    def _is_own_work(self) -> bool:
+        """Return whether what is saved opens without a question later. To be overridden."""
+        return True
 
     def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
         missing = [name for name in expected if name not in given]

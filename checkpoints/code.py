@@ -15,13 +15,13 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
 
-from checkpoints.arguments import checked_arguments
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import boolean, takes
 from checkpoints.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
@@ -30,7 +30,6 @@ from checkpoints.errors import (
 )
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import CODE_FILE, Manifest
-from checkpoints.moved_names import load_code
 from checkpoints.reader import read_code_bytes
 
 # ---- moved paths
@@ -213,7 +212,7 @@ def _size_of(data: Any) -> int:
         return 0
 
 
-@checked_arguments
+@takes(allow_code=boolean())
 def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
     """Return the value that was saved as code; this runs code from the checkpoint.
 
@@ -224,14 +223,12 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
         allow_code: say True only for checkpoints from a source that you trust like a program.
 
     Raises:
-        TypeError: if `allow_code` is neither True nor False; nothing is read then.
-        CodeNotAllowedError: unless `allow_code=True`.
+        ArgumentError: if `allow_code` is neither True nor False; nothing is read then.
+        CodeNotAllowedError: unless `allow_code=True`, or this user saved it on this machine.
         CheckpointMismatchError: if it has no code, or the code does not load in this program.
         CheckpointVersionError: if it was pickled by another minor version of Python.
         CheckpointCorruptError: if the code file was altered; it is not run then.
     """
-    check_switch("allow_code", allow_code)
-
     saved_at: object = None
 
     def check(manifest: Manifest) -> None:
@@ -244,7 +241,7 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
         raise CheckpointMismatchError(_no_code(path))
     try:
         with paths_following(saved_at, path):
-            return load_code(data)
+            return cloudpickle.loads(data)
     except Exception as error:  # unpickling runs foreign code; raised as our own
         raise CheckpointMismatchError(
             f"The code in {path} does not load here: {type(error).__name__}: {error}. It refers to "
@@ -253,19 +250,10 @@ def read_code(path: PathLike, *, allow_code: bool = False) -> Any:
         ) from error
 
 
-def check_switch(name: str, value: object) -> None:
-    """Raise unless an argument is exactly True or False: the text "no" would count as True."""
-    if value is not True and value is not False:
-        raise TypeError(
-            f"{name}={value!r:.80} is a {type(value).__name__}: it has to be True or False, "
-            "because other values would count as one of them unseen. Nothing was done."
-        )
-
-
 def _check_may_load(manifest: Manifest, *, path: PathLike, allow_code: bool) -> None:
     if manifest.code is None:
         raise CheckpointMismatchError(_no_code(path))
-    if not allow_code:
+    if not (allow_code or manifest.is_own):
         raise CodeNotAllowedError(
             f"{path} holds pickled code ({CODE_FILE}), and unpickling it can run anything. "
             "Pass the config yourself (`config=...`), which needs no code from the checkpoint; or, "

@@ -32,6 +32,7 @@ import struct
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -39,7 +40,6 @@ import numpy as np
 import ormsgpack
 
 from checkpoints import array_format
-from checkpoints.arguments import checked_arguments
 from checkpoints.array_format import (
     PIECE_BYTES,
     Array,
@@ -48,7 +48,6 @@ from checkpoints.array_format import (
     copied,
     new_array,
 )
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, StateError
 from checkpoints.file_system import ANY, CHANGED, FEW, StreamedHash, opened_regular_file, refused
 from checkpoints.interrupts import signals_deferred
@@ -685,7 +684,6 @@ def encode_split(
     return EncodedState([head, *encoder.memory], encoder.large)
 
 
-@checked_arguments
 def decode(data: bytes | bytearray | memoryview, *, load_array: LoadArray | None = None) -> Any:
     """Return the value that `encode` was given; arrays are new and writable.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments, plain_scalar
+from checkpoints.arguments import plain_scalar
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
-from checkpoints.data_classes import dataclass
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
 from checkpoints.reader import read_checkpoint, verify
@@ -77,7 +77,6 @@ class CheckpointDifference:
         return all(part.status == "equal" for part in states)
 
 
-@checked_arguments
 def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     """Return how two checkpoints differ; every file of both is compared with its hash first.
 

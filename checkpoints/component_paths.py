@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.errors import CheckpointMismatchError, StateError
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 
@@ -64,10 +63,9 @@ def array_file_name(component_file: str, number: int) -> str:
     return f"{component_file.removesuffix(COMPONENT_SUFFIX)}.{number}.array"
 
 
-def is_payload_name(file: str, *, format_version: int) -> bool:
-    """Return whether a file is called like that of a component or, since format 2, of an array."""
-    is_array = format_version > 1 and _ARRAY_FILE.fullmatch(file) is not None
-    return is_array or file.endswith(COMPONENT_SUFFIX)
+def is_payload_name(file: str) -> bool:
+    """Return whether a file is called like that of a component or of an array."""
+    return _ARRAY_FILE.fullmatch(file) is not None or file.endswith(COMPONENT_SUFFIX)
 
 
 def is_inside(name: str, path: str | None) -> bool:
@@ -75,7 +73,6 @@ def is_inside(name: str, path: str | None) -> bool:
     return path is None or name == path or name.startswith(path + "/")
 
 
-@checked_arguments
 def is_selected(
     name: str, components: ComponentNames | None, not_components: ComponentNames | None = None
 ) -> bool:

@@ -38,12 +38,11 @@ import errno
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.component_paths import is_payload_name
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -77,7 +76,6 @@ from checkpoints.listing import (
 )
 from checkpoints.manifest import (
     CODE_FILE,
-    FORMAT_VERSION,
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
     names_our_format,
@@ -314,9 +312,7 @@ def _clear_up(leftover: Leftover, others: Sequence[Leftover], file_system: FileS
 
 def _is_ours(entry: Path) -> bool:
     name = entry.name
-    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or is_payload_name(
-        name, format_version=FORMAT_VERSION
-    )
+    is_our_name = name in (MANIFEST_FILE, CODE_FILE) or is_payload_name(name)
     return is_our_name and regular_file_size(entry) is not None
 
 
@@ -425,7 +421,6 @@ def choose_removals(
     return [found for found in checkpoints if found.path not in kept]
 
 
-@checked_arguments
 def apply_retention(
     directory: PathLike, retention: Retention, *, file_system: FileSystem | None = None
 ) -> list[Path]:

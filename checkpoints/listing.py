@@ -22,11 +22,10 @@ import re
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from checkpoints.arguments import checked_arguments
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -325,7 +324,6 @@ def load_manifest(directory: Path) -> Manifest:
     return parse_manifest(data, source=str(file))
 
 
-@checked_arguments
 def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     """Return the complete checkpoints directly in a directory, oldest first.
 
@@ -357,7 +355,6 @@ def find_checkpoints(directory: PathLike) -> list[FoundCheckpoint]:
     )
 
 
-@checked_arguments
 def latest_checkpoint(directory: PathLike) -> Path | None:
     """Return the path of the newest complete checkpoint in a directory, or None."""
     found = find_checkpoints(directory)

@@ -9,6 +9,7 @@ import math
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,14 +17,14 @@ import numpy as np
 import ormsgpack
 
 from checkpoints import component_paths
-from checkpoints.arguments import checked_arguments
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointNotFoundError,
     CheckpointVersionError,
     StateError,
 )
+from checkpoints.signatures import is_own as is_own_signature
+from checkpoints.signatures import sign
 
 # ---- migrations
 #
@@ -47,14 +48,7 @@ NO_MIGRATIONS: Final[StateMigrations] = MappingProxyType({})
 """Of an object whose states are still what they were at first."""
 
 
-def _without_array_files(fields: dict[str, Any]) -> dict[str, Any]:
-    """To format 2, in which large arrays may lie in files of their own; before, none did."""
-    if any("arrays" in entry for entry in fields["components"].values()):
-        raise ValueError("a component of format 1 lists array files")
-    return fields
-
-
-FORMAT_MIGRATIONS: Final[tuple[Migration, ...]] = (_without_array_files,)
+FORMAT_MIGRATIONS: Final[tuple[Migration, ...]] = ()
 """Of the manifest's fields, without `format`, `format_version` and `checksum`; oldest first.
 
 A checkpoint of an earlier format keeps its own checksum, which is compared before.
@@ -230,6 +224,7 @@ class Manifest:
         components: name (slash path) to file, in the order in which they were given.
         code: the file with pickled code, or None.
         format_version: in which it was written; what an older one said is here in today's terms.
+        is_own: this user saved it on this machine, with code that was trusted: it is signed.
     """
 
     created_at: str
@@ -238,6 +233,7 @@ class Manifest:
     components: Mapping[str, FileEntry]
     code: FileEntry | None = None
     format_version: int = FORMAT_VERSION
+    is_own: bool = False
 
     @property
     def training_iteration(self) -> int:
@@ -257,7 +253,11 @@ class Manifest:
         fields |= {name: getattr(self, name) for name in _FIELDS}
         fields["components"] = {name: entry.to_dict() for name, entry in self.components.items()}
         fields["code"] = None if self.code is None else self.code.to_dict()
-        return _dump(fields | {"checksum": _checksum(fields)})
+        checksum = _checksum(fields)
+        fields["checksum"] = checksum
+        if self.is_own and (signature := sign(checksum.encode())) is not None:
+            fields["signature"] = signature  # the checksum covers the hashes of all files
+        return _dump(fields)
 
 
 def new_manifest(
@@ -267,6 +267,7 @@ def new_manifest(
     components: Mapping[str, FileEntry],
     code: FileEntry | None,
     created_at: dt.datetime,
+    is_own: bool = False,
 ) -> Manifest:
     """Return the manifest for files that have just been written; see `plain_metadata`."""
     return Manifest(
@@ -275,6 +276,7 @@ def new_manifest(
         metadata=plain_metadata(metadata),
         components=dict(components),
         code=code,
+        is_own=is_own,
     )
 
 
@@ -343,12 +345,13 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
         )
     _check_version(fields, source)
     try:
-        if fields.pop("checksum", None) != _checksum(fields):
+        checksum, signature = fields.pop("checksum", None), fields.pop("signature", None)
+        if checksum != _checksum(fields):
             raise ValueError("it was changed after it was written (its checksum does not fit)")
         version = fields.pop("format_version")
         fields.pop("format")
         fields = migrated(fields, FORMAT_MIGRATIONS, version=version, source=source)
-        return _build(fields, version)
+        return _build(fields, version, is_own=is_own_signature(checksum.encode(), signature))
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError, StateError) as error:
         raise CheckpointCorruptError(
             f"{source} is not a valid manifest: {error}. Nothing was loaded; use another "
@@ -404,7 +407,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _build(fields: dict[str, Any], format_version: int) -> Manifest:
+def _build(fields: dict[str, Any], format_version: int, *, is_own: bool) -> Manifest:
     if set(fields) != set(_FIELDS):
         different = sorted(set(fields) ^ set(_FIELDS))
         raise ValueError(f"its fields differ from the expected by {different}")
@@ -427,6 +430,7 @@ def _build(fields: dict[str, Any], format_version: int) -> Manifest:
         components=components,
         code=code,
         format_version=format_version,
+        is_own=is_own,
     )
 
 
@@ -489,7 +493,6 @@ def current_versions() -> dict[str, str]:
     }
 
 
-@checked_arguments
 def version_differences(
     manifest: Manifest, here: Mapping[str, str] | None = None, *, only_minor: bool = False
 ) -> list[str]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from checkpoints.arguments import checked_arguments
 from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
-from checkpoints.data_classes import dataclass
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
 from checkpoints.file_system import (
     opened_regular_file,
@@ -66,7 +65,6 @@ class CheckpointContents:
     components: dict[str, Any]
 
 
-@checked_arguments
 def read_manifest(path: PathLike) -> Manifest:
     """Return what a checkpoint says of itself; no payload is read.
 
@@ -78,7 +76,6 @@ def read_manifest(path: PathLike) -> Manifest:
     return _steadily(path, lambda _, manifest: manifest)
 
 
-@checked_arguments
 def verify(path: PathLike) -> Manifest:
     """Read and check every file of a checkpoint, one at a time, and return its manifest.
 
@@ -96,7 +93,6 @@ def verify(path: PathLike) -> Manifest:
     return _steadily(path, check)
 
 
-@checked_arguments
 def read_checkpoint(
     path: PathLike,
     only: ComponentNames | None = None,
@@ -271,9 +267,7 @@ def _check_listing(directory: Path, manifest: Manifest) -> None:
     except OSError as error:
         raise unreadable(directory, error) from error
     for path in paths:
-        is_our_name = path.name == CODE_FILE or is_payload_name(
-            path.name, format_version=manifest.format_version
-        )
+        is_our_name = path.name == CODE_FILE or is_payload_name(path.name)
         if is_our_name and path.name not in known:
             raise CheckpointCorruptError(
                 f"{path} is not listed in the manifest, so it was not saved with this checkpoint. "

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import boolean, takes
 from checkpoints.array_format import Array
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_component
 from checkpoints.errors import CheckpointMismatchError
@@ -26,7 +26,6 @@ _WHOLE: Final = "state"
 """What an array is called that is a whole component by itself."""
 
 
-@checked_arguments
 def load_weights(
     path: PathLike, *, component: str | None = None, mapped: bool = False
 ) -> dict[str, Array]:
@@ -74,7 +73,7 @@ def load_weights(
     return weights
 
 
-@checked_arguments
+@takes(overwrite=boolean())
 def export_weights(
     path: PathLike, file: PathLike, *, component: str | None = None, overwrite: bool = False
 ) -> Path:

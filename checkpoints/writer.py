@@ -10,15 +10,14 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from checkpoints.arguments import instance, integer, mapping, optional, takes
 from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
-from checkpoints.data_classes import dataclass
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
 from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, remedy, replacing
@@ -40,13 +39,6 @@ LARGE_ARRAY_BYTES: Final = 2**20
 """Arrays from this size on get files of their own: below, a file costs more than it is worth."""
 
 
-@takes(
-    path=instance((str, os.PathLike), "a path (a string or a pathlib.Path)"),
-    components=mapping(),
-    state_versions=optional(mapping()),
-    large_array_bytes=integer(),
-    file_system=optional(instance(FileSystem, "a FileSystem")),
-)
 def write_checkpoint(
     path: PathLike,
     *,
@@ -97,12 +89,14 @@ class EncodedCheckpoint:
         metadata: plain JSON data.
         code: bytes of a pickle, or None.
         state_versions: name → version of its state, where that is not 1.
+        is_own: to be signed (`checkpoints.signatures`): it opens without a question.
     """
 
     components: Mapping[str, EncodedState]
     metadata: Mapping[str, Any]
     code: bytes | None
     state_versions: Mapping[str, int]
+    is_own: bool = False
 
     def detached(self) -> EncodedCheckpoint:
         """Return the same with its own memory: the arrays may change afterwards."""
@@ -117,6 +111,7 @@ def encode_checkpoint(
     code: bytes | None = None,
     state_versions: Mapping[str, int] | None = None,
     large_array_bytes: int = LARGE_ARRAY_BYTES,
+    is_own: bool = False,
 ) -> EncodedCheckpoint:
     """Return what `write_encoded` writes; no file is touched. See `write_checkpoint`.
 
@@ -134,7 +129,7 @@ def encode_checkpoint(
         raise StateError(
             f"code is a {type(code).__name__}; it must be bytes. Use checkpoints.pack_code(value)."
         )
-    return EncodedCheckpoint(encoded, plain, code, state_versions or {})
+    return EncodedCheckpoint(encoded, plain, code, state_versions or {}, is_own)
 
 
 def write_encoded(
@@ -151,7 +146,7 @@ def write_encoded(
         with Replacement(target, files) as replacement:
             writer = _FileWriter(replacement.new, files)
             entries = writer.write_components(encoded.components, encoded.state_versions)
-            writer.write_rest(entries, code=encoded.code, metadata=_metadata(encoded, target))
+            writer.write_rest(entries, encoded, metadata=_metadata(encoded, target))
             replacement.install()
     except CheckpointWriteError:
         raise
@@ -187,9 +182,14 @@ class _FileWriter:
         }
 
     def write_rest(
-        self, entries: Mapping[str, FileEntry], *, code: bytes | None, metadata: Mapping[str, Any]
+        self,
+        entries: Mapping[str, FileEntry],
+        encoded: EncodedCheckpoint,
+        *,
+        metadata: Mapping[str, Any],
     ) -> None:
         """Write the code and, last of all, the manifest."""
+        code = encoded.code
         code_entry = None if code is None else self._write(CODE_FILE, [code])
         manifest = new_manifest(
             versions=current_versions(),
@@ -197,6 +197,7 @@ class _FileWriter:
             components=entries,
             code=code_entry,
             created_at=dt.datetime.now(dt.timezone.utc),
+            is_own=encoded.is_own,
         )
         self._write(MANIFEST_FILE, [manifest.to_json().encode("ascii")])
 

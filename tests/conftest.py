@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import gymnasium.vector
@@ -21,6 +25,7 @@ import hypothesis
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+from checkpoints.signatures import DATA_VARIABLE
 from tests.lock_guard import guarded_conditions, unguarded
 from tests.ray_cluster import cluster_for_tests, why_no_ray
 from trainer import actors
@@ -55,9 +60,22 @@ hypothesis.settings.register_profile("many", deadline=None, max_examples=400)  #
 hypothesis.settings.load_profile("few")
 
 
-def pytest_sessionstart() -> None:
-    """Nothing is looked through for garbage while tests are collected: they all stay."""
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Nothing is looked through for garbage while tests are collected: they all stay.
+
+    And what tests save is signed with a key of theirs, which their processes inherit.
+    """
     gc.disable()
+    if DATA_VARIABLE not in os.environ:
+        folder = tempfile.mkdtemp(prefix="local-trainer-tests-")
+        os.environ[DATA_VARIABLE] = folder
+        session.config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+
+
+@pytest.fixture
+def as_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was saved until now is somebody else's, as on another machine."""
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data of another user"))
 
 
 def pytest_collection_finish() -> None:

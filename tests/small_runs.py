@@ -10,7 +10,7 @@ from typing import Any
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import PPOConfig
+from trainer import AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
@@ -102,3 +102,26 @@ def learnt(algo: Any) -> bytes:
     """What does not depend on how slots are spread over processes."""
     state = algo.get_state(["learner", "env_runners", "counters"])
     return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
+
+
+def with_every_component() -> dict[str, AlgorithmConfig]:
+    """A small run of every algorithm that puts something into every component."""
+    ppo = PPOConfig().training(train_batch_size=32, minibatch_size=16, num_epochs=1)
+    ppo.update_from_dict({"observation_filter": "MeanStdFilter", "normalize_rewards": True})
+    off_policy = {
+        "num_steps_sampled_before_learning_starts": 8,
+        "rollout_fragment_length": 4,
+        "train_batch_size": 8,
+        "replay_buffer_config": {"type": "PrioritizedReplayBuffer", "capacity": 60},
+        "min_sample_timesteps_per_iteration": 24,
+    }
+    configs: dict[str, AlgorithmConfig] = {
+        "ppo": ppo.environment("CartPole-v1"),
+        "dqn": DQNConfig().environment("CartPole-v1").update_from_dict(off_policy),
+        "sac": SACConfig().environment("Pendulum-v1").update_from_dict(off_policy),
+        "pg": PGConfig().environment("CartPole-v1").training(train_batch_size=32),
+    }
+    for config in configs.values():
+        config.env_runners(num_env_runners=0, num_envs_per_env_runner=2).debugging(seed=7)
+        config.training(model={"fcnet_hiddens": [4], "head_fcnet_hiddens": []})
+    return configs

@@ -10,143 +10,150 @@
 Everything public is importable from here, from `callbacks` and from `checkpoints`.
 """
 
-from trainer.importing import check_siblings, collections_paused, end_quietly_while_importing
+from importlib.util import find_spec
+from pathlib import Path
 
-end_quietly_while_importing()
-check_siblings()
+for _name in ("callbacks", "checkpoints"):
+    # Such names are common: a `callbacks.py` beside a script would be imported in place of ours.
+    _found = getattr(find_spec(_name), "origin", None)
+    if _found is None or not Path(_found).with_name("py.typed").is_file():
+        raise ImportError(
+            f"local-trainer needs its own package {_name!r}, but `import {_name}` finds "
+            f"{_found or 'nothing'}, which is in the way. Rename that file (or start Python from "
+            "another folder), or reinstall local-trainer if it is missing."
+        )
 
-with collections_paused():  # only after the check that they are ours
-    from callbacks import (
-        AimLogger,
-        BestCheckpoint,
-        CallbackError,
-        CSVLogger,
-        EarlyStopping,
-        EpisodeRecorder,
-        JSONLinesLogger,
-        MLflowLogger,
-        NonFiniteError,
-        NonFiniteGuard,
-        PeriodicCheckpoint,
-        ProgressPrinter,
-        ResultLogger,
-        ResultSink,
-        RLlibCallback,
-        TaskLadder,
-        TensorBoardLogger,
-        TrackerLogger,
-        TrackerService,
-        TrackioLogger,
-        VideoRecorder,
-        WandbLogger,
-        load_episode,
-    )
-    from checkpoints import Checkpointable, CheckpointError, latest_checkpoint
-    from trainer import actors
-    from trainer import rllib_names as rllib_names
-    from trainer.algorithms.algorithm import Algorithm
-    from trainer.algorithms.building import get_trainable_cls
-    from trainer.algorithms.dqn import DQN, DQNConfig
-    from trainer.algorithms.pg import PG, PGConfig
-    from trainer.algorithms.policy_export import export_onnx, export_policy
-    from trainer.algorithms.ppo import PPO, PPOConfig
-    from trainer.algorithms.sac import SAC, SACConfig
-    from trainer.algorithms.trained_policy import TrainedPolicy
-    from trainer.config import AlgorithmConfig
-    from trainer.connectors import (
-        ConnectorPipelineV2,
-        ConnectorV2,
-        FlattenObservations,
-        FrameStacking,
-        MeanStdFilter,
-        SampleBatch,
-        SingleAgentObservationPreprocessor,
-        compute_advantages,
-    )
-    from trainer.env_runners import (
-        EnvRunner,
-        MultiAgentEnvRunner,
-        SingleAgentEnvRunner,
-        get_global_worker,
-    )
-    from trainer.envs import (
-        AgentIndicator,
-        CommonReward,
-        EnvContext,
-        MultiAgentEnv,
-        PadObservations,
-        ParallelPettingZooEnv,
-        PettingZooEnv,
-        StatefulEnv,
-        make_multi_agent,
-        register_env,
-    )
-    from trainer.envs.tasks import TaskSettableEnv
-    from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
-    from trainer.errors import (
-        AlgorithmStoppedError,
-        ConfigError,
-        DebuggerError,
-        EnvContractError,
-        EnvCreationError,
-        EnvError,
-        EpisodeError,
-        EpisodeIndexError,
-        EvaluationError,
-        FrozenConfigError,
-        MetricsError,
-        ModuleError,
-        RemoteError,
-        RunnerError,
-        RunnerFailedError,
-        RunnerLostError,
-        SerializationError,
-        TaskError,
-        TrainerError,
-        UnknownModuleError,
-        UnknownOutputError,
-        UnknownSettingError,
-        UnsupportedSpaceError,
-    )
-    from trainer.exploration import (
-        RE3,
-        ActionChoice,
-        Curiosity,
-        EpsilonGreedy,
-        Exploration,
-        GaussianNoise,
-        OrnsteinUhlenbeckNoise,
-        ParameterNoise,
-        PerWorkerEpsilonGreedy,
-        PerWorkerGaussianNoise,
-        PerWorkerOrnsteinUhlenbeckNoise,
-        Random,
-        SoftQ,
-        StochasticSampling,
-        uniforms_per_row,
-    )
-    from trainer.metrics import MetricsLogger, ResultDict
-    from trainer.modules import (
-        DefaultModelConfig,
-        Matchups,
-        MultiRLModule,
-        MultiRLModuleSpec,
-        PolicySpec,
-        RandomRLModule,
-        RLModule,
-        RLModuleSpec,
-        StatefulRLModule,
-        TorchRLModule,
-        TorchSACModule,
-    )
-    from trainer.replay import (
-        PrioritizedReplayBuffer,
-        ReplayBuffer,
-        make_replay_buffer,
-    )
-    from trainer.rllib_names import *  # noqa: F403 - names of RLlib
-    from trainer.runner_group import EnvRunnerGroup
-    from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
+from callbacks import (
+    AimLogger,
+    BestCheckpoint,
+    CallbackError,
+    CSVLogger,
+    EarlyStopping,
+    EpisodeRecorder,
+    JSONLinesLogger,
+    MLflowLogger,
+    NonFiniteError,
+    NonFiniteGuard,
+    PeriodicCheckpoint,
+    ProgressPrinter,
+    ResultLogger,
+    ResultSink,
+    RLlibCallback,
+    TaskLadder,
+    TensorBoardLogger,
+    TrackerLogger,
+    TrackerService,
+    TrackioLogger,
+    VideoRecorder,
+    WandbLogger,
+    load_episode,
+)
+from checkpoints import Checkpointable, CheckpointError, latest_checkpoint
+from trainer import actors
+from trainer import rllib_names as rllib_names
+from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.building import get_trainable_cls
+from trainer.algorithms.dqn import DQN, DQNConfig
+from trainer.algorithms.pg import PG, PGConfig
+from trainer.algorithms.policy_export import export_onnx, export_policy
+from trainer.algorithms.ppo import PPO, PPOConfig
+from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.trained_policy import TrainedPolicy
+from trainer.config import AlgorithmConfig
+from trainer.connectors import (
+    ConnectorPipelineV2,
+    ConnectorV2,
+    FlattenObservations,
+    FrameStacking,
+    MeanStdFilter,
+    SampleBatch,
+    SingleAgentObservationPreprocessor,
+    compute_advantages,
+)
+from trainer.env_runners import (
+    EnvRunner,
+    MultiAgentEnvRunner,
+    SingleAgentEnvRunner,
+    get_global_worker,
+)
+from trainer.envs import (
+    AgentIndicator,
+    CommonReward,
+    EnvContext,
+    MultiAgentEnv,
+    PadObservations,
+    ParallelPettingZooEnv,
+    PettingZooEnv,
+    StatefulEnv,
+    make_multi_agent,
+    register_env,
+)
+from trainer.envs.tasks import TaskSettableEnv
+from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
+from trainer.errors import (
+    AlgorithmStoppedError,
+    ConfigError,
+    DebuggerError,
+    EnvContractError,
+    EnvCreationError,
+    EnvError,
+    EpisodeError,
+    EpisodeIndexError,
+    EvaluationError,
+    FrozenConfigError,
+    MetricsError,
+    ModuleError,
+    RemoteError,
+    RunnerError,
+    RunnerFailedError,
+    RunnerLostError,
+    SerializationError,
+    TaskError,
+    TrainerError,
+    UnknownModuleError,
+    UnknownOutputError,
+    UnknownSettingError,
+    UnsupportedSpaceError,
+)
+from trainer.exploration import (
+    RE3,
+    ActionChoice,
+    Curiosity,
+    EpsilonGreedy,
+    Exploration,
+    GaussianNoise,
+    OrnsteinUhlenbeckNoise,
+    ParameterNoise,
+    PerWorkerEpsilonGreedy,
+    PerWorkerGaussianNoise,
+    PerWorkerOrnsteinUhlenbeckNoise,
+    Random,
+    SoftQ,
+    StochasticSampling,
+    uniforms_per_row,
+)
+from trainer.metrics import MetricsLogger, ResultDict
+from trainer.modules import (
+    DefaultModelConfig,
+    Matchups,
+    MultiRLModule,
+    MultiRLModuleSpec,
+    PolicySpec,
+    RandomRLModule,
+    RLModule,
+    RLModuleSpec,
+    StatefulRLModule,
+    TorchRLModule,
+    TorchSACModule,
+)
+from trainer.replay import (
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    make_replay_buffer,
+)
+from trainer.rllib_names import *  # noqa: F403 - names of RLlib
+from trainer.runner_group import EnvRunnerGroup
+from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
     "DEFAULT_AGENT_ID",

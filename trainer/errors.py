@@ -60,18 +60,7 @@ class UnknownSettingError(ConfigError, TypeError, KeyError, AttributeError):
 
 
 class FrozenConfigError(ConfigError, AttributeError, TypeError):
-    """A frozen config, or a setting that an object works with already, was to be changed."""
-
-    @classmethod
-    def of_attribute(cls, owner: object, name: str, value: object) -> FrozenConfigError:
-        """The error that setting an attribute would change nothing, or nothing that is saved."""
-        return cls(
-            f"{type(owner).__name__}.{name} = {value!r:.80}: settings are fixed when an object is "
-            "made, so this would have no effect, or one that no checkpoint knows. Give it to the "
-            "config before build_algo(); change it on the way with a schedule ([[env_steps, "
-            "value], ...], where the setting takes one), or save and go on with "
-            f"from_checkpoint(path, {name}=...). An attribute of your own needs another name."
-        )
+    """A frozen config was to be changed."""
 
 
 class EnvError(TrainerError):

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 
 from checkpoints import CodeNotAllowedError
-from checkpoints.data_classes import dataclass
-from checkpoints.moved_names import current_module
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def imported_module(name: str, *, source: Source, place: str) -> ModuleType:
     """
     source.check(name, place=place)
     try:
-        return importlib.import_module(current_module(name))
+        return importlib.import_module(name)
     except (TypeError, ValueError) as error:  # a relative or an empty name
         raise ImportError(f"{name!r} is no name of a module: {error}") from error
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from trainer.errors import UnsupportedSpaceError
 from trainer.types import Array
 

@@ -117,7 +117,7 @@ class WatchedMetric:
 
         A callback that is given anew may watch another one: what it saw of the old says nothing.
         """
-        if state.get("metric", self.path) != self.path:  # absent in those of 0.1.0
+        if state["metric"] != self.path:
             return False
         self.was_found = state["metric_was_found"]
         return True

@@ -8,7 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -22,9 +22,7 @@ from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems, directory_problems, raise_if_any
 from callbacks.spec import name_of
 from callbacks.views import EnvRunnerView, EpisodeView, MetricsLoggerView, VectorEnvView
-from checkpoints.arguments import checked_arguments
 from checkpoints.code import moved_path
-from checkpoints.data_classes import dataclass
 
 # ---- recording files
 #
@@ -198,7 +196,6 @@ class EpisodeChoice:
 Array = npt.NDArray[Any]
 
 
-@checked_arguments
 def load_episode(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The arrays of a recorded episode by name, as the module docstring lists them.
 

@@ -15,6 +15,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,7 +24,6 @@ import numpy as np
 from callbacks.optional_import import optional_module
 from checkpoints.arguments import plain_scalar
 from checkpoints.code import moved_path
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, replacing
 from checkpoints.trees import named_leaves
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -34,7 +35,6 @@ from callbacks.ready_made.stopping import COUNTS, Mode, Unit
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import replacing
 
 # ---- saving callback

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -27,7 +28,6 @@ from callbacks.ready_made.metric_values import (
     value_at,
 )
 from callbacks.views import AlgorithmView
-from checkpoints.data_classes import dataclass
 
 # ---- counts
 #

@@ -12,12 +12,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from callbacks.optional_import import optional_module
-from checkpoints.data_classes import dataclass
 from checkpoints.writer import write_whole_file
 
 ArtifactKind = Literal["checkpoints", "videos"]

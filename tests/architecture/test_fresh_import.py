@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Final
 import pytest
 
 from tests.architecture.source_tree import PACKAGES, PROJECT
-from trainer.importing import _OURS
 
 HEAVY: Final = {
     *("torch", "tensorflow", "jax", "ray", "matplotlib", "pandas", "scipy"),
@@ -102,34 +100,3 @@ def test_a_module_of_the_same_name_in_the_users_folder_is_named(
     assert message.startswith(f"ImportError: local-trainer needs its own package {package!r}")
     assert str(file.resolve()) in message
     assert "Rename that file" in message
-
-
-@pytest.mark.parametrize("name", ["callbacks", "checkpoints"])
-def test_the_other_packages_can_be_imported_first_and_name_a_foreign_trainer(
-    name: str, tmp_path: Path
-) -> None:
-    (tmp_path / "trainer.py").write_text("", encoding="utf-8")  # beside the script
-    done = run_python(f"import {name}", tmp_path)
-    assert f"`import trainer` finds {tmp_path / 'trainer.py'}" in done.stderr
-    assert "or start Python from another folder" in done.stderr
-    (tmp_path / "trainer.py").unlink()
-    done = run_python(f"import {name}", tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_files_of_another_distribution_in_the_package_are_named(tmp_path: Path) -> None:
-    for package in PACKAGES:
-        shutil.copytree(PROJECT / package, tmp_path / package)  # with the bytecode: faster
-    (tmp_path / "trainer" / "io.py").write_text("", encoding="utf-8")
-    done = run_python("import trainer; print(trainer.__file__)", tmp_path)
-    assert str(tmp_path) in done.stdout
-    assert "also holds io.py, which is not of local-trainer" in done.stderr
-    # Theirs was installed last: our package is there, but its `__init__.py` is theirs.
-    (tmp_path / "trainer" / "__init__.py").write_text("VERSION = 1\n", encoding="utf-8")
-    done = run_python("import callbacks", tmp_path)
-    assert "pip install --force-reinstall --no-deps local-trainer" in done.stderr
-
-
-def test_the_list_of_what_is_ours_is_up_to_date() -> None:
-    there = {path.stem for path in (PROJECT / "trainer").iterdir() if path.suffix == ".py"}
-    assert there <= _OURS

@@ -27,7 +27,6 @@ RANKS: Final[dict[int, frozenset[str]]] = {
             "seeding",
             "spaces",
             "old_names",
-            "importing",
             "name_resolution",
         }
     ),
@@ -60,8 +59,8 @@ PACKAGE_ORDER: Final = {
 }
 """What each package may import of the three."""
 
-DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack"})
-"""The four distributions that we stand on; everything else is optional and needs an exception."""
+DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"})
+"""The distributions that we stand on; everything else is optional and needs an exception."""
 
 WITHOUT_ENVS: Final = frozenset({"nn", "metrics", "runtime"})
 """Rooms that know nothing of reinforcement learning."""

@@ -29,9 +29,6 @@ RUNNING: Final = frozenset(
 EXCEPTIONS: Final = {
     "callbacks.optional_import: import_module": "its callers give constants, which is checked",
     "callbacks.ready_made.tracker_services: optional_module": "an attribute of our own classes",
-    "checkpoints.arguments: eval": "annotations of our own source",
-    "checkpoints.data_classes: exec": "our own source, made of the names of fields",
-    "checkpoints.moved_names: find_class": "the pickle that `allow_code` opens",
     "trainer.actors.handles: getattr": "whether a class is found where it says that it is",
     "trainer.cli.named_code: spec_from_file_location": "a file that the user typed",
     "trainer.cli.named_code: exec_module": "a file that the user typed",

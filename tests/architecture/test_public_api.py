@@ -129,12 +129,7 @@ def _imported_names(module: Module) -> set[str]:
         alias.asname or alias.name
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ImportFrom)
-        and node.module
-        not in {
-            "__future__",
-            "trainer.importing",
-            "checkpoints.sibling_packages",
-        }
+        and node.module not in {"__future__", "importlib.util", "pathlib"}
         for alias in node.names
         if "rllib_names" not in (alias.name, *(node.module or "").split("."))
     }

@@ -291,24 +291,3 @@ def test_a_signal_at_any_moment_ends_in_time(seed: int, tmp_path: Path) -> None:
         assert read_manifest(saved).metadata["training_iteration"] == len(rows)
     else:
         assert found.errors == "Stopped.\n"
-
-
-@pytest.mark.parametrize(
-    ("is_script", "number"),
-    [(False, signal.SIGINT), (True, signal.SIGTERM), (False, signal.SIGHUP)],
-)
-def test_a_signal_while_python_still_imports_is_one_line(
-    is_script: bool, number: signal.Signals, tmp_path: Path
-) -> None:
-    (tmp_path / "gymnasium.py").write_text(f"{GET_STUCK}\nget_stuck()\n")
-    script = tmp_path / "local-trainer"
-    script.write_text("import sys\nfrom trainer.cli import main\nsys.exit(main())\n")
-    process = subprocess.Popen(
-        [sys.executable, str(script), "list"] if is_script else command("list"),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(PROJECT)])},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert wait_until((tmp_path / "is_there").exists)
-    found = ended(process, number)
-    assert (found.code, found.out, found.errors) == (130, "", "Stopped.\n")

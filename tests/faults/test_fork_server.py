@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import shutil
 import signal
@@ -107,7 +106,7 @@ def test_actors_that_died_with_the_fork_server_are_missed(tmp_path: Path) -> Non
 def test_only_this_user_reaches_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some versions of Python would give its socket a name that every user can connect to."""
     monkeypatch.setattr(util, "abstract_sockets_supported", True, raising=False)
-    make_context("forkserver", lambda process: None)
+    make_context("forkserver", lambda _process, _arguments: None)
     assert not util.abstract_sockets_supported
     with config().build_algo():
         folder = Path(SERVER._forkserver_address).parent
@@ -191,28 +190,47 @@ def test_a_temporary_folder_that_was_cleared_away_makes_no_difference() -> None:
     assert outcome(clear) == outcome(lambda _: None)
 
 
-def test_an_exit_code_is_not_lost_between_two_who_ask_for_it(
+class NotingLock:
+    """A lock that notes that someone waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.is_waited_for = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self.lock.acquire(blocking=False):
+            self.is_waited_for.set()
+            self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_an_exit_code_is_not_lost_while_another_process_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """multiprocessing asks by itself, whenever it starts another process."""
+    """multiprocessing asks for those of all its processes, whenever it starts another one."""
+    lock = NotingLock()
+    monkeypatch.setattr(fork_server, "_LOCK", lock)
     read: Any = vars(forkserver)["read_signed"]
-    process: Any = vars(make_context("forkserver", lambda _: None))["Process"](
-        target=os._exit, args=(7,)
-    )
+    make: Any = vars(make_context("forkserver", lambda _process, _arguments: None))["Process"]
+    process, other = make(target=os._exit, args=(7,)), make(target=os._exit, args=(8,))
     with signals_deferred():
         process.start()
-    was_asked = threading.Event()
+    starter = threading.Thread(target=other.start)
 
     def read_late(descriptor: int) -> int:
-        if not was_asked.is_set():
-            was_asked.set()
-            multiprocessing.active_children()  # as another thread would, in this moment
+        monkeypatch.setattr(forkserver, "read_signed", read)
+        starter.start()
+        assert lock.is_waited_for.wait(20), "the other one is started in this very moment"
         return read(descriptor)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(forkserver, "read_signed", read_late)
-    process.join()
-    assert was_asked.is_set()
-    assert process.exitcode == 7
+    with signals_deferred():
+        process.join()
+        starter.join()
+        other.join()
+    assert (process.exitcode, other.exitcode) == (7, 8)
 
 
 @pytest.mark.parametrize("has_connected", [False, True])
@@ -326,27 +344,20 @@ def test_an_executor_whose_lock_is_held_does_not_keep_the_fork_server_from_being
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As Python 3.12 does it: the executor's thread waits for the fork server, with the lock."""
-    lock, is_held, is_ended = threading.Lock(), threading.Event(), threading.Event()
+    is_ended, has_shut_down = threading.Event(), threading.Event()
 
     class Watch:
         def look(self) -> None:
             is_ended.set()
 
-    def wait_with_the_lock() -> None:
-        with lock:
-            is_held.set()
-            assert is_ended.wait(20)
-
     def shutdown(*, wait: bool, cancel_futures: bool) -> None:
-        with lock:
-            assert not wait
-            assert cancel_futures
+        assert wait
+        assert cancel_futures
+        assert is_ended.wait(20)
+        has_shut_down.set()
 
-    thread = threading.Thread(target=wait_with_the_lock)
-    thread.start()
-    assert is_held.wait(20)
     monkeypatch.setattr(local_engine, "ForkServerWatch", Watch)
-    executor: Any = SimpleNamespace(_executor_manager_thread=thread, shutdown=shutdown)
+    executor: Any = SimpleNamespace(shutdown=shutdown)
     with signals_deferred():
         local_engine._shut_down(executor)
-    assert not thread.is_alive()
+    assert has_shut_down.is_set()

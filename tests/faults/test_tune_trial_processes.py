@@ -1,4 +1,4 @@
-"""Processes of trials: where their runners come from, and that none outlives its owner."""
+"""Processes of trials: which there are, and that none outlives its owner."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ import pytest
 
 from trainer import PPO, PPOConfig, tune
 from trainer.algorithms.building import algorithm_class
-from trainer.runtime.process_start import fork_server_pid
 from trainer.testing import CountdownEnv, wait_until
 from trainer.testing.processes import is_process_alive
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(sys.platform != "linux", reason="fork servers are copied on Linux"),
+    pytest.mark.skipif(sys.platform != "linux", reason="children are listed on Linux"),
 ]
 
 
@@ -95,21 +94,6 @@ def test_runners_of_a_killed_trial_end_though_they_hold_the_interpreter_lock(
     assert not grid.errors
     left = [*pids(tmp_path, "runner"), *pids(tmp_path, "trial")]
     assert wait_until(lambda: not any(map(is_process_alive, left)))
-
-
-def served(config: Any) -> None:
-    """Reports its fork server, before and after it has had runners."""
-    before = fork_server_pid()
-    algo = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1).build_algo()
-    parents = algo.env_runner_group.foreach_env_runner(lambda runner: os.getppid())
-    algo.stop()
-    tune.report(before=before, after=fork_server_pid(), parents=list(parents))
-
-
-def test_runners_of_a_trial_come_from_a_copy_of_its_process(tmp_path: Path) -> None:
-    (row,) = experiment(served, tmp_path).fit()[0].rows()
-    assert row["before"] == row["after"]
-    assert row["parents"][-1:] == [row["before"]]
 
 
 def test_a_trial_without_runners_has_no_fork_server(tmp_path: Path) -> None:

@@ -166,12 +166,15 @@ class OwnEnv(CountdownEnv):
     """Not importable by those who restore: its class is code of the checkpoint."""
 
 
-def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(tmp_path: Path) -> None:
+def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     with config(OwnEnv).callbacks(Noting).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
         noting(algo).events.clear()
         expected = known(algo)
+    request.getfixturevalue("as_another_user")
     with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
         PPO.from_checkpoint(path)
     with pytest.raises(CodeNotAllowedError, match=r"path, callbacks_class=\.\.\.\)"):

@@ -25,16 +25,13 @@ from checkpoints import (
     write_checkpoint,
 )
 from checkpoints.directory import set_damaged_aside
-from tests.checkpoint_assets.make import ASSETS
 from tests.command_line import run
-from tests.small_runs import small_ppo
+from tests.small_runs import small_ppo, with_every_component
 from trainer import Algorithm, DQNConfig
 from trainer.cli.output import PrintableFormatter
 from trainer.testing.envs import CountdownEnv
 
-GOLDEN = sorted(ASSETS.glob("*/ppo"))[-1]
-
-
+FIRST = "run/checkpoints/000001"
 HOSTILE = {"slots": [3, {"env_seed": 1, "actions": 7, "episode_number": b"x"}]}
 
 
@@ -45,11 +42,19 @@ class Bomb:
         return (pytest.fail, ("code of a checkpoint was run",))
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of PPO after two iterations."""
+    with with_every_component()["ppo"].build_algo() as algo:
+        _ = [algo.train() for _ in range(2)]
+        return Path(algo.save_to_path(tmp_path_factory.mktemp("saved") / "c"))
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, saved: Path) -> Path:
     """The directory of a run with two checkpoints, the second one changed in two components."""
-    first = tmp_path / "run" / "checkpoints" / "000001"
-    shutil.copytree(GOLDEN, first)
+    first = tmp_path / FIRST
+    shutil.copytree(saved, first)
     with Algorithm.from_checkpoint(first) as algo:
         algo.learner.module.parameters.views["pi/1/bias"][1] = 0.5
         algo.counters.num_episodes += 3
@@ -79,7 +84,9 @@ def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -
     assert float(of_given[place]) == 2 * float(of_saved[place]) > 0
 
 
-def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_path: Path) -> None:
+def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     in_evaluation = {"env": DoubledEnv, "env_config": {"min_length": 4, "max_length": 4}}
     config = small_ppo(
         env="trainer.testing.envs.CountdownEnv",
@@ -89,6 +96,8 @@ def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_pa
     with config.build_algo() as algo:
         algo.save_to_path(tmp_path / "saved")
     words = ("saved", "--episodes", 2, "--allow-code")
+    assert "return_mean" in run("evaluate", *words[:-1], folder=tmp_path).stdout  # it is signed
+    request.getfixturevalue("as_another_user")
     for verb, told in (("evaluate", "episode_return_mean 8.00"), ("play", "return 8.00 4 steps")):
         assert told in " ".join(run(verb, *words, folder=tmp_path).stdout.split())
         error = run(verb, *words[:-1], folder=tmp_path, code=1).stderr
@@ -140,7 +149,7 @@ def test_inspect_says_what_is_there_and_what_is_not(folder: Path) -> None:
     assert "connectors                observations" not in text  # they are there
     report = json.loads(run("inspect", "run/checkpoints/000001", "--json", folder=folder).stdout)
     assert report["components"]["learner/rl_module"]["num_bytes"] == (
-        (GOLDEN / "learner.rl_module.state").stat().st_size
+        (folder / FIRST / "learner.rl_module.state").stat().st_size
     )
     assert report["metadata"]["training_iteration"] == 2
     assert [episode["env_slot"] for episode in report["running_episodes"]] == [0, 1]
@@ -235,7 +244,7 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
     (tmp_path / "foreign" / "manifest.json").write_text('{"name": "a web page", "icons": []}')
     newer = (tmp_path / "newer" / "manifest.json").read_text()
     (tmp_path / "newer" / "manifest.json").write_text(
-        newer.replace('"format_version": 2', '"format_version": 9')
+        newer.replace('"format_version": 1', '"format_version": 9')
     )
     opened = os.open
 
@@ -337,7 +346,7 @@ def test_diff_says_where_and_by_how_much(folder: Path) -> None:
     same = run("diff", first, first, folder=folder).stdout
     assert same.splitlines()[-1] == "equal"
     out = run("diff", first, second, folder=folder, code=3).stdout
-    distance = abs(0.5 - float(load_weights(GOLDEN)["pi/1/bias"][1]))
+    distance = abs(0.5 - float(load_weights(folder / FIRST)["pi/1/bias"][1]))
     place = f"at most {distance:.6g} at pi/1/bias"
     assert f"learner/rl_module           differs   1 place, {place}" in out
     assert f"pi/1/bias: 1 of 2 numbers   |difference| {distance:.6g}" in out
@@ -346,15 +355,15 @@ def test_diff_says_where_and_by_how_much(folder: Path) -> None:
     assert out.splitlines()[-1] == "different"
     found = json.loads(run("diff", first, second, "--json", folder=folder, code=3).stdout)
     differing = {n for n, part in found["components"].items() if part["status"] != "equal"}
-    # An old checkpoint lacks constructors, and in its config the settings that came later.
-    assert differing - {"config", "constructors"} == {"learner/rl_module", "counters"}
+    assert differing == {"learner/rl_module", "counters"}
     assert found["components"]["learner/rl_module"]["differences"][0]["max_abs"] == distance
 
 
 def test_diff_shows_the_first_places_unless_all_are_wanted(folder: Path) -> None:
-    other = sorted(ASSETS.glob("*/pg"))[-1]
-    short = run("diff", GOLDEN, other, folder=folder, code=3).stdout
-    whole = run("diff", GOLDEN, other, "--all", folder=folder, code=3).stdout
+    with with_every_component()["pg"].build_algo() as algo:
+        other = algo.save_to_path(folder / "other")
+    short = run("diff", FIRST, other, folder=folder, code=3).stdout
+    whole = run("diff", FIRST, other, "--all", folder=folder, code=3).stdout
     assert "more (--all shows them)" in short
     assert "more (--all shows them)" not in whole
     assert len(whole.splitlines()) > len(short.splitlines())

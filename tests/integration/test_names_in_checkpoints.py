@@ -148,19 +148,22 @@ def test_env_that_is_given_or_there_needs_no_trust(saved: Path, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("module")
-def test_the_command_line_says_with_which_env_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_line_goes_on_with_what_it_saved_and_asks_for_what_others_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     env = f"{MODULE}.Env"
     begin = ["train", "--env", env, *SMALL, "--run-dir", "run", "--stop-iterations", "1"]
     advice = command_line.run(*begin, folder=tmp_path).stdout
     resume = next(line.split() for line in advice.splitlines() if "local-trainer resume" in line)
     monkeypatch.delitem(sys.modules, MODULE)  # as in a process of its own
+    assert resume[1:4] == ["resume", "run", "--stop-iterations"]
+    command_line.run("resume", "run", "--stop-iterations", "2", folder=tmp_path)
+    monkeypatch.delitem(sys.modules, MODULE)
+    request.getfixturevalue("as_another_user")
     refused = command_line.run("resume", "run", folder=tmp_path, code=1)
     assert f"`env` names '{env}'" in refused.stderr
     assert "--env" in refused.stderr
-    assert resume[1:5] == ["resume", "run", "--env", env]
-    command_line.run(*resume[1:5], "--stop-iterations", "2", folder=tmp_path)
+    command_line.run("resume", "run", "--env", env, "--stop-iterations", "3", folder=tmp_path)
     command_line.run("evaluate", "run", "--env", env, "--episodes", "1", folder=tmp_path)
 
 

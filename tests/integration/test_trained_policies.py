@@ -13,7 +13,6 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import CheckpointError, CheckpointMismatchError, write_checkpoint
-from tests.checkpoint_assets.make import ASSETS
 from trainer import (
     PPO,
     Algorithm,
@@ -117,15 +116,11 @@ def test_a_policy_refuses_what_is_no_observation_and_no_policy(
     for wrong in (np.full(4, np.nan, np.float32), np.zeros(3, np.float32)):
         with pytest.raises(EnvContractError):
             policy.predict(wrong)
-    with pytest.raises(CheckpointMismatchError, match=r"by an older version .* Save it again"):
-        TrainedPolicy.from_checkpoint(sorted(ASSETS.glob("*/ppo"))[-1])
     write_checkpoint(tmp_path / "other", components={"state": 1}, metadata={})
     with pytest.raises(CheckpointMismatchError, match="no checkpoint of an algorithm"):
         TrainedPolicy.from_checkpoint(tmp_path / "other")
     with pytest.raises(CheckpointError):
         TrainedPolicy.from_checkpoint(tmp_path / "nothing")
-    with pytest.raises(TypeError, match="`path=3` is of type int; expected a string"):
-        TrainedPolicy.from_checkpoint(3)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

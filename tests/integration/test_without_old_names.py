@@ -126,6 +126,6 @@ def test_nothing_else_names_the_quarantine() -> None:
         if "rllib_names" in path.read_text("utf-8")
         and not str(path.relative_to(PROJECT)).startswith(QUARANTINE)
     ]
-    # The comments of the tables say who fills them; the table of moved modules names the folder.
-    told = ["callbacks/events.py", "checkpoints/moved_names.py", "trainer/old_names.py"]
+    # The comments of the tables say who fills them.
+    told = ["callbacks/events.py", "trainer/old_names.py"]
     assert sorted(found) == sorted([*INSTALLED_BY, *told])

@@ -96,7 +96,7 @@ def test_manifest_names_versions_time_sizes_and_hashes(tmp_path: Path) -> None:
     path = save(tmp_path / "c", code=b"x")
     fields = json.loads((path / "manifest.json").read_text())
     assert fields["format"] == "local-trainer-checkpoint"
-    assert fields["format_version"] == 2
+    assert fields["format_version"] == 1
     assert fields["created_at"].endswith("+00:00")
     assert set(fields["versions"]) == {"python", "numpy", "ormsgpack"}
     assert fields["code"]["num_bytes"] == 1
@@ -303,13 +303,13 @@ def test_text_that_is_no_manifest_is_refused(text: str) -> None:
 def test_newer_format_is_named_before_any_payload_is_read(tmp_path: Path) -> None:
     path = save(tmp_path / "c")
     text = (
-        (path / "manifest.json").read_text().replace('"format_version": 2', '"format_version": 3')
+        (path / "manifest.json").read_text().replace('"format_version": 1', '"format_version": 2')
     )
     (path / "manifest.json").write_text(text)
     for file in path.glob("*.state"):
         file.write_bytes(b"something from the future")
     for read in (read_checkpoint, read_manifest, verify):
-        with pytest.raises(CheckpointVersionError, match=r"format_version 3.*reads up to 2"):
+        with pytest.raises(CheckpointVersionError, match=r"format_version 2.*reads up to 1"):
             read(path)
 
 

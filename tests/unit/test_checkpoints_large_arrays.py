@@ -227,7 +227,6 @@ CHANGES: dict[str, Any] = {
     "of the code": lambda fields: fields["code"].update(
         arrays=[{**fields["components"]["c"]["arrays"][0], "file": "code.pkl.0.array"}]
     ),
-    "of format 1": lambda fields: fields.update(format_version=1),
 }
 
 
@@ -296,15 +295,6 @@ def test_entries_of_array_files_are_unknown_outside_of_checkpoints() -> None:
     split = encode_split(BASE, large_array_bytes=1)
     with pytest.raises(CheckpointCorruptError, match="ext type 11"):
         decode(b"".join(split.parts))
-
-
-def test_format_1_may_hold_foreign_files_with_such_names(tmp_path: Path) -> None:
-    path = save(tmp_path / "c", large_array_bytes=10**9)
-    (path / "plot.0.array").write_bytes(b"x")
-    with pytest.raises(CheckpointCorruptError, match="not listed"):
-        read_checkpoint(path)
-    rewrite_manifest(path, lambda fields: fields.update(format_version=1))
-    assert read_checkpoint(path).manifest.format_version == 1
 
 
 def test_a_file_cut_while_it_is_read_is_an_error(

@@ -141,8 +141,8 @@ def rewrite(path: Path, change: Any) -> None:
     file.write_text(json.dumps(fields, indent=1) + "\n")
 
 
-def in_format_3(fields: dict[str, Any]) -> dict[str, Any]:
-    """An imagined format 3: `software` instead of `versions`... and back, as readers want it."""
+def in_format_2(fields: dict[str, Any]) -> dict[str, Any]:
+    """An imagined format 2: `software` instead of `versions`... and back, as readers want it."""
     fields["versions"] = fields.pop("software")
     fields["metadata"]["migrated"] = True
     return fields
@@ -159,15 +159,15 @@ def test_an_earlier_format_is_migrated_and_a_later_one_refused(
     rewrite(path, with_older_fields)
     with pytest.raises(CheckpointCorruptError, match="software"):
         read_manifest(path)
-    monkeypatch.setattr(manifest_module, "FORMAT_MIGRATIONS", (*FORMAT_MIGRATIONS, in_format_3))
-    monkeypatch.setattr(manifest_module, "FORMAT_VERSION", 3)
+    monkeypatch.setattr(manifest_module, "FORMAT_MIGRATIONS", (*FORMAT_MIGRATIONS, in_format_2))
+    monkeypatch.setattr(manifest_module, "FORMAT_VERSION", 2)
     manifest = read_manifest(path)
-    assert (manifest.format_version, manifest.metadata) == (2, {"migrated": True})
+    assert (manifest.format_version, manifest.metadata) == (1, {"migrated": True})
     assert Counter.from_checkpoint(path).count == 7
-    rewrite(path, lambda fields: fields.update(format_version=3, versions=fields.pop("software")))
+    rewrite(path, lambda fields: fields.update(format_version=2, versions=fields.pop("software")))
     assert read_manifest(path).metadata == {}
     monkeypatch.undo()
-    with pytest.raises(CheckpointVersionError, match=r"format_version 3.*reads up to 2"):
+    with pytest.raises(CheckpointVersionError, match=r"format_version 2.*reads up to 1"):
         Counter.from_checkpoint(path)
 
 

@@ -156,8 +156,11 @@ class WithCode(Number):
 
 
 @pytest.mark.parametrize("allowed", ["no", "yes", 1, 0, None])
-def test_only_true_allows_code(allowed: Any, tmp_path: Path) -> None:
+def test_only_true_allows_code(
+    allowed: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     path = WithCode().save_to_path(tmp_path / "c")
+    request.getfixturevalue("as_another_user")
     with pytest.raises(TypeError, match=r"allow_code=.*True or False"):
         read_code(path, allow_code=allowed)
     with pytest.raises(CodeNotAllowedError):

@@ -98,15 +98,6 @@ def test_nothing_is_rewritten_until_somebody_does_it_and_then_as_often_as_wanted
         assert (episode.get_return(), episode.get_rewritten_return()) == (1.0, written)
 
 
-def test_states_of_older_checkpoints_have_nothing_rewritten() -> None:
-    episode = SingleAgentEpisode("e", observations=[0.0])
-    episode.add_env_step(0.0, 0, 1.0)
-    rewrite(episode, [5.0])
-    state = episode.get_state()
-    del state["own_change"], state["earlier_change"]
-    assert SingleAgentEpisode.from_state(state).get_rewritten_return() is None
-
-
 def record(episode_return: float, rewritten: float | None = None) -> EpisodeRecord:
     return EpisodeRecord("e", episode_return, 1, rewritten_return=rewritten)
 

@@ -33,12 +33,12 @@ def test_the_version_is_a_release_number(project: dict[str, Any]) -> None:
     assert tuple(map(int, project["version"].split("."))) >= (0, 2, 0)
 
 
-def test_four_packages_are_needed_and_their_lowest_versions_are_stated(
+def test_five_packages_are_needed_and_their_lowest_versions_are_stated(
     project: dict[str, Any],
 ) -> None:
     names = [line.partition("==")[0] for line in lowest_versions()]
-    assert sorted(names) == ["cloudpickle", "gymnasium", "numpy", "ormsgpack"]
-    assert len(project["dependencies"]) == 4
+    assert sorted(names) == ["cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"]
+    assert len(project["dependencies"]) == 5
 
 
 @pytest.mark.parametrize("package", PACKAGES)

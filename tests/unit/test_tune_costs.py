@@ -77,7 +77,7 @@ def test_a_trial_costs_few_writes_and_one_wait_for_the_disk(
     assert cost["append"] <= 4, "what was suggested and started, the row, the end"
     assert cost["fsync"] <= 1.1, "the rows of a trial, before its end"
     assert cost["write"] <= 6
-    assert cost["bytes of write"] <= 1500
+    assert cost["bytes of write"] <= 1800, "of these, 83 for the signature of each line"
     assert cost.get("describe", 0) <= 0, "what a key means is found out once, not for each row"
 
 

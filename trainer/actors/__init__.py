@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from checkpoints.arguments import checked_arguments, integer
+from checkpoints.arguments import integer
 from checkpoints.nearest_names import nearest
 from trainer.actors.connection import Answer, close_links, wait_for
 from trainer.actors.handles import (
@@ -205,7 +205,6 @@ def put(value: Any) -> Future:
     return future
 
 
-@checked_arguments
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     """The living actor of that name, in any process of this run.
 

@@ -14,14 +14,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, ClassVar, Final
 
 import cloudpickle
 
 from callbacks import PackingError
-from checkpoints.arguments import argument_error
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
 from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere
@@ -104,10 +103,6 @@ class Answer:
             label: which call it is, for messages.
             told: which calls a warning was given for already.
         """
-        if not isinstance(label, str):
-            raise argument_error("Future()", "label", label, "a string")
-        if told is not None and not isinstance(told, set):
-            raise argument_error("Future()", "told", told, "None or a set of strings")
         self.label = label
         self._told: set[str] = set() if told is None else told
         self._was_asked = False

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import IO, Any, ClassVar, Final, cast, overload
@@ -21,8 +22,6 @@ from typing import IO, Any, ClassVar, Final, cast, overload
 from callbacks import PackingError
 from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
-from checkpoints.arguments import checked_methods
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import did_you_mean, nearest
 from trainer.actors.connection import Answer, describe_end, link_to, wait_for
@@ -199,7 +198,7 @@ def _start(
     return address
 
 
-def _ignore(_: BaseProcess) -> None:
+def _ignore(_process: BaseProcess, _arguments: Sequence[object]) -> None:
     """The handle is not needed before the process has started."""
 
 
@@ -413,7 +412,6 @@ def _with_options(before: _Options, options: dict[str, Any]) -> _Options:
     return made
 
 
-@checked_methods()
 class ActorClass:
     """A class whose objects are made in processes of their own; made by `@remote`."""
 

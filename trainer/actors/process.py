@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Final
@@ -32,7 +33,6 @@ import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from checkpoints.data_classes import dataclass
 from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
 from trainer.errors import ActorUsageError, SerializationError
 from trainer.runtime.messages import describe_failure, pack

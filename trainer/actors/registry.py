@@ -26,13 +26,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import lock_file
 from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.messages import Failure

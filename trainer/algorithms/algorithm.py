@@ -25,6 +25,7 @@ from callbacks import CallbackChain
 from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     Checkpointable,
+    CheckpointContents,
     CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
@@ -36,9 +37,8 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.arguments import checked_methods, integer, judges_arguments, takes
+from checkpoints.arguments import boolean, instance, integer, mapping, optional, takes
 from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
-from checkpoints.code import check_switch
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
 from checkpoints.interrupts import signals_deferred
@@ -100,7 +100,6 @@ from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
-from trainer.env_runners.env_runner import WithFixedSettings
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights
 from trainer.episodes import SingleAgentEpisode, nested
@@ -143,8 +142,7 @@ _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
 
 
-@checked_methods()
-class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
+class Algorithm(Checkpointable, abc.ABC):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:
@@ -285,10 +283,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             self.stop()
             raise
 
-    def _may_set(self, name: str) -> bool:
-        is_first_time = name in Algorithm.__annotations__ and name not in self.__dict__
-        return is_first_time or hasattr(type(self), name)
-
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:
         """A new config of this algorithm with all defaults."""
@@ -335,6 +329,12 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- changing modules
 
+    @takes(
+        module_spec=optional(instance(RLModuleSpec, "an RLModuleSpec")),
+        module_state=optional(mapping()),
+        config_overrides=optional(mapping()),
+        copy_optimizer=boolean(),
+    )
     def add_module(
         self,
         module_id: ModuleId,
@@ -707,7 +707,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         with self._one_thread.alone("evaluate()"):
             return self._all_or_nothing(self._evaluations.evaluate)
 
-    @judges_arguments
     def after_train_result(self, function: AfterResult, *, phase: str | None = None) -> None:
         """Calls `function(result)` once the iteration is complete; for use in `on_train_result`.
 
@@ -1052,6 +1051,12 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- acting outside of training
 
+    @takes(
+        explore=optional(boolean()),
+        timestep=optional(integer()),
+        unsquash_action=optional(boolean()),
+        clip_action=optional(boolean()),
+    )
     def compute_single_action(
         self,
         observation: Any = None,
@@ -1136,7 +1141,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             )
         return modules_of_agents(list(agents), mapping, episode=episode)
 
-    @judges_arguments
     def compute_actions(
         self,
         observations: Mapping[Any, Any],
@@ -1373,12 +1377,16 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
     def _plain_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), {}
 
+    def _is_own_work(self) -> bool:
+        return self.config.source.is_trusted
+
     def _checkpoint_code(self) -> bytes | None:
         return self._code.pack()
 
     # ---- restoring
 
     @classmethod
+    @takes(allow_code=boolean())
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
@@ -1415,7 +1423,6 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             TypeError: `allow_code` is neither True nor False.
         """
         refuse_filesystem(filesystem)
-        check_switch("allow_code", allow_code)
         # As RLlib's arguments of these names: None keeps what the checkpoint says.
         as_saved = {"policy_mapping_fn", "policies_to_train"}
         settings = {k: v for k, v in settings.items() if k not in as_saved or v is not None}
@@ -1486,6 +1493,7 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
             name=type(self).__name__,
         )
 
+    @takes(allow_code=boolean())
     def restore_from_path(
         self,
         path: PathLike,
@@ -1527,11 +1535,11 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
                 self._restore_into(into, path, component or "", filesystem=filesystem, **kwargs)
                 return
             self._restores_all, self._restored_component = component is None, component
-            said = self._modules_at(path) if component is None else None
+            contents = self._modules_at(path) if component is None else None
             self._with_modules(
-                said,
+                None if contents is None else contents.components,
                 lambda: restore(path, component=component, filesystem=filesystem, **kwargs),
-                is_trusted=allow_code,
+                is_trusted=allow_code or (contents is not None and contents.manifest.is_own),
             )
 
     def _restore_into(
@@ -1548,12 +1556,12 @@ class Algorithm(WithFixedSettings, Checkpointable, abc.ABC):
         target.restore_from_path(Path(path) / component, **how)
         self._send_weights()
 
-    def _modules_at(self, path: PathLike) -> Mapping[str, State] | None:
+    def _modules_at(self, path: PathLike) -> CheckpointContents | None:
         """The part of a checkpoint that says which modules it has; None if there is only one."""
         if self.env_runner_group.agent_ids is None:
             return None
         name = MODULES if MODULES in read_manifest(path).components else "config"
-        return read_checkpoint(path, name, migrations=self.state_migrations).components
+        return read_checkpoint(path, name, migrations=self.state_migrations)
 
     def _restore(
         self, path: PathLike, component: str | None, large: Mapping[str, NewArray]

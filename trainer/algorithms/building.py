@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from callbacks import EVENTS, CallbackChain, RLlibCallback
-from checkpoints.arguments import checked_arguments
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import same
 from trainer.config import AlgorithmConfig
@@ -56,7 +55,6 @@ def is_registered(name: str) -> bool:
     return name in _ALGORITHMS
 
 
-@checked_arguments
 def algorithm_class(name: str) -> type[Algorithm]:
     """The algorithm of that name; a ConfigError that names the nearest if there is none."""
     if name in _ALGORITHMS:
@@ -285,6 +283,7 @@ def make_group(
                 "algorithm": getattr(config.algo_class, "__name__", ""),
                 "config": config.get_state(),
             },
+            is_own_work=config.source.is_trusted,
         ),
         on_recreated=on_recreated,
         on_metrics=on_metrics,

@@ -632,7 +632,7 @@ def restored_config(
         algorithm: the class to be built.
         config: the caller's.
         settings: changes, by name.
-        allow_code: unpickle settings that are code.
+        allow_code: unpickle settings that are code, also if somebody else saved them.
         merged: the names of those that are merged into what was saved, also if it is code.
     """
     config_class: type[AlgorithmConfig] = algorithm.config_class
@@ -641,6 +641,7 @@ def restored_config(
     if config is not None:
         return config_class.from_dict(config).update_from_dict(settings)
     contents = read_checkpoint(path, "config", migrations=algorithm.state_migrations)
+    allow_code = allow_code or contents.manifest.is_own
     if allow_code and contents.manifest.code is not None:
         given = config_class.overrides(**settings)
         merged = [name for name in given if getattr(config_class, name).merge is not Merge.REPLACE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium
@@ -12,7 +13,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig

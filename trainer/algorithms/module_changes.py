@@ -11,14 +11,13 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.algorithms.run_modules import RunModules

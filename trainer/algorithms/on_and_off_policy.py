@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
 from checkpoints.arguments import Check, boolean, either, integer, mapping, number, optional
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.training_iteration import IterationResult, batch_listener

@@ -17,7 +17,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints import PathLike
-from checkpoints.arguments import checked_arguments
+from checkpoints.arguments import boolean, takes
 from checkpoints.policy import FORMAT
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
@@ -31,7 +31,7 @@ IR_VERSION: Final = 8
 """Of the file; the one that belongs to that opset."""
 
 
-@checked_arguments
+@takes(overwrite=boolean())
 def export_onnx(
     algorithm: Algorithm,
     file: PathLike,
@@ -72,7 +72,7 @@ def export_onnx(
     )
 
 
-@checked_arguments
+@takes(overwrite=boolean())
 def export_policy(
     algorithm: Algorithm,
     file: PathLike,

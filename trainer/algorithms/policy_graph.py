@@ -7,13 +7,12 @@ operators are those of ONNX; ready-made networks need few of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from checkpoints.policy import PREV_REWARDS, STATE_IN, STATE_OUT
 from trainer.config import AlgorithmConfig
 from trainer.connectors import ObservationNormalizer

@@ -6,10 +6,9 @@ How one such value follows the other is in `module_changes.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError
 from trainer.modules import ByModule, ModuleTable, RandomRLModule, RLModuleSpec

@@ -20,8 +20,7 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.arguments import checked_arguments
-from checkpoints.components import CONSTRUCTORS, naming_component
+from checkpoints.components import naming_component
 from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import CONFIG, only_module_of
@@ -68,7 +67,6 @@ class TrainedPolicy:
         training_iteration: of the checkpoint.
     """
 
-    @checked_arguments
     def __init__(
         self,
         module: RLModule,
@@ -95,7 +93,6 @@ class TrainedPolicy:
             self._inference.normalize_with(statistics.current())
 
     @classmethod
-    @checked_arguments
     def from_checkpoint(
         cls: type[_Self],
         path: PathLike,
@@ -124,12 +121,6 @@ class TrainedPolicy:
             raise CheckpointMismatchError(
                 f"{path} is no checkpoint of an algorithm: its manifest names none. Give what "
                 "algo.save_to_path() wrote, or the directory of a run."
-            )
-        if CONSTRUCTORS not in manifest.components:
-            raise CheckpointMismatchError(
-                f"{path} was saved by an older version ({metadata.get('producer_version')}), which "
-                "did not write down what its network is made with. Save it again: "
-                "Algorithm.from_checkpoint(path).save_to_path(other)."
             )
         algorithm = algorithm_class(name)
         place = _place_of_module(manifest.components, module_id)

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field  # noqa: TID251 - ours knows no InitVar
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 

@@ -23,7 +23,7 @@ from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.display import LineOutput
 from callbacks.spec import CallbackSpec, new_object
-from checkpoints import read_manifest
+from checkpoints import latest_checkpoint, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import class_of_checkpoint, restored_config
@@ -51,7 +51,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.settings import raise_problems
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
-from trainer.runner_group.crash_files import read_crash
+from trainer.runner_group.crash_files import is_own_crash, read_crash
 from trainer.runtime.run_lock import RunLock
 from trainer.tune.journal_file import JOURNAL_FILE
 from trainer.tune.trial_records import TRIALS_FOLDER
@@ -372,7 +372,9 @@ def _described(
 
     What is on the command line wins; stop criteria there replace those of the file.
     """
-    experiment = Experiment() if arguments.config is None else read_experiment(arguments.config)
+    experiment = Experiment()
+    if arguments.config is not None:
+        experiment = read_experiment(arguments.config, allow_code=arguments.allow_code)
     if all(getattr(arguments, name) is None for name in STOPS):
         vars(arguments).update(experiment.stops)
     for name, value in experiment.saving.items():
@@ -417,21 +419,13 @@ def _run(
     run = TrainingRun(algo, directory, plan, is_live=not arguments.lines)
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
-    env = algo.config.env
-    # A checkpoint may name an env, but nothing is imported because a file names it.
-    is_named = isinstance(env, str) and is_import_path(env)
-    again = f"{path} --env {shlex.quote(str(env))}" if is_named else path
-    code = [name for name in algo.config.names_of_code() if name != "callbacks_class"]
-    callbacks = "".join(f" --callbacks {shlex.quote(name)}" for name in arguments.callbacks)
-    if code or algo.config.names_code(str(env)) or (algo.config.names_of_code() and not callbacks):
-        again += " --allow-code"
-        callbacks = ""
+    again = f"{path}{_words_to_open(algo, directory, arguments)}"
     further = f" --stop-iterations {algo.training_iteration + 10}"
     lines = [
         f"\n{reason} Results: {directory.results_file}",
         "What to type next:",
-        f"  local-trainer evaluate {again}{callbacks} --episodes 20",
-        f"  local-trainer resume {again}{callbacks}{'' if run.was_interrupted else further}",
+        f"  local-trainer evaluate {again} --episodes 20",
+        f"  local-trainer resume {again}{'' if run.was_interrupted else further}",
         f"  local-trainer inspect {path}",
     ]
     LineOutput().write("\n".join(lines))
@@ -495,6 +489,21 @@ def _locked_directory(
 def _run_directory_of(checkpoint: Path) -> Path:
     parent = checkpoint.expanduser().resolve().parent
     return parent.parent if parent.name == "checkpoints" else parent
+
+
+def _words_to_open(algo: Algorithm, directory: RunDirectory, arguments: argparse.Namespace) -> str:
+    """What to type to open the run's checkpoints: nothing where they are signed as this user's."""
+    newest = latest_checkpoint(directory.path / "checkpoints")
+    if newest is not None and read_manifest(newest).is_own:
+        return ""
+    env, config = algo.config.env, algo.config
+    is_named = isinstance(env, str) and is_import_path(env)
+    words = f" --env {shlex.quote(str(env))}" if is_named else ""
+    code = [name for name in config.names_of_code() if name != "callbacks_class"]
+    callbacks = "".join(f" --callbacks {shlex.quote(name)}" for name in arguments.callbacks)
+    if code or config.names_code(str(env)) or (config.names_of_code() and not callbacks):
+        return f"{words} --allow-code"
+    return words + callbacks
 
 
 # ---- replaying
@@ -562,6 +571,6 @@ def _config_of_episode(arguments: argparse.Namespace, record: State) -> Algorith
             + (", or name the env: --env package.module.MyEnv." if missing == ["env"] else ".")
         )
     config: AlgorithmConfig = algorithm_class(record["algorithm"]).config_class.from_state(
-        state, code=code
+        state, code=code, allow_code=is_own_crash(record)
     )
     return config

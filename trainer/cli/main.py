@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from callbacks import CallbackConfigError, CallbackError
 from callbacks.ready_made.metric_values import RETURN
@@ -40,7 +40,6 @@ from trainer.cli.output import complain, complain_with_traceback, flush_output, 
 from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
-from trainer.importing import importing_is_over
 
 # ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 
@@ -138,7 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     code = 0
     try:
-        importing_is_over()
         with _signals_like_ctrl_c(), _damages_told_once():
             code = parsed.command(parsed)
         flush_output()
@@ -294,7 +292,13 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+class _Subparsers(Protocol):
+    """What `add_subparsers` returns; the class of it is private."""
+
+    def add_parser(self, *args: Any, **kwargs: Any) -> argparse.ArgumentParser: ...
+
+
+def _add_train(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("train", help="train an algorithm in an env, from the beginning")
     parser.set_defaults(command=commands.train)
     _add_what(parser)
@@ -317,7 +321,7 @@ def _add_train(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_lines(parser)
 
 
-def _add_profile(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_profile(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "profile", help="train some iterations, write nothing, and say where the time goes"
     )
@@ -345,9 +349,14 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "settings.json of a run; a .py file that defines `config` (and `stop`); or module:name. "
         "Other arguments win over it",
     )
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="import what the file of --config names; remembered until the file is changed",
+    )
 
 
-def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_resume(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "resume", help="go on with a run, exactly where its newest checkpoint stands"
     )
@@ -360,14 +369,14 @@ def _add_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_lines(parser)
 
 
-def _add_evaluate(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_evaluate(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("evaluate", help="play episodes with a checkpoint's policy")
     parser.set_defaults(command=commands.evaluate)
     _add_played(parser, episodes=20)
     _add_callbacks(parser)
 
 
-def _add_play(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_play(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("play", help="watch a checkpoint's policy play")
     parser.set_defaults(command=commands.play)
     _add_played(parser, episodes=1)
@@ -429,7 +438,7 @@ def _add_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_inspect(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_inspect(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "inspect", help="say what is in a checkpoint, and what is not, without loading it"
     )
@@ -441,7 +450,7 @@ def _add_inspect(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     _add_json(parser)
 
 
-def _add_verify(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_verify(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "verify", help="compare all files of checkpoints with their hashes"
     )
@@ -452,7 +461,7 @@ def _add_verify(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_json(parser)
 
 
-def _add_diff(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_diff(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("diff", help="say where two checkpoints differ, and by how much")
     parser.set_defaults(command=checkpoint_commands.diff)
     parser.add_argument("first", type=place, help="a run's directory, or a checkpoint")
@@ -461,7 +470,7 @@ def _add_diff(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_json(parser)
 
 
-def _add_export(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_export(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "export", help="write weights for numpy.load (.npz), or the policy for ONNX (.onnx)"
     )
@@ -492,7 +501,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def _add_replay(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_replay(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "replay-episode",
         help="play again, in this process, what an env runner was asked when it failed",
@@ -553,7 +562,7 @@ def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> No
 # ---- tuning
 
 
-def _add_tune(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_tune(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("tune", help="search settings with many trials")
     parser.set_defaults(command=tuning_commands.tune)
     parser.add_argument(
@@ -595,7 +604,7 @@ def _add_tuning_stop(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_tune_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_tune_resume(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "tune-resume", help="go on with an experiment exactly, or extend it"
     )
@@ -617,7 +626,7 @@ def _add_tune_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
     _add_json(parser)
 
 
-def _add_trials(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_trials(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("trials", help="show the trials of an experiment")
     parser.set_defaults(command=tuning_commands.trials)
     parser.add_argument("path", type=place, help="the experiment's folder")
@@ -631,7 +640,7 @@ def _add_trials(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_json(parser)
 
 
-def _add_best(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_best(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("best", help="show the best trial of an experiment")
     parser.set_defaults(command=tuning_commands.best)
     parser.add_argument("path", type=place, help="the experiment's folder")
@@ -644,7 +653,7 @@ def _add_best(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 # ---- looking at runs
 
 
-def _add_runs(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_runs(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("runs", help="list runs: their state and what they have reached")
     parser.set_defaults(command=report_commands.runs)
     parser.add_argument(
@@ -653,7 +662,7 @@ def _add_runs(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_json(parser)
 
 
-def _add_watch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_watch(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("watch", help="follow a run that another terminal started")
     parser.set_defaults(command=report_commands.watch)
     parser.add_argument("path", type=place, help="the run's directory")
@@ -663,7 +672,7 @@ def _add_watch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_lines(parser)
 
 
-def _add_plot(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plot(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
         "plot", help="draw learning curves: medians over seeds with a band, and each run"
     )
@@ -680,13 +689,13 @@ def _add_plot(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
 
 
-def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_report(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("report", help="write one HTML page about runs")
     parser.set_defaults(command=report_commands.report)
     _add_pages(parser, output="report.html", endings=".html", title="Training report")
 
 
-def _add_track(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_track(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("track", help="send trackers the rows of a run that they lack")
     parser.set_defaults(command=run_trackers.track)
     parser.add_argument(

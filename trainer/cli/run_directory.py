@@ -17,6 +17,7 @@ import logging
 import math
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,7 +28,6 @@ from callbacks.ready_made.result_files import JSONLinesResults, row_of
 from callbacks.ready_made.stopping import StopCriteria
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointWriteError
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import remedy
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm

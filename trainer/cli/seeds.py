@@ -13,12 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from callbacks.ready_made.display import LineOutput
 from callbacks.ready_made.metric_values import RETURN, number_at
-from checkpoints.data_classes import dataclass
 from trainer.cli.output import tell
 from trainer.errors import ReportError
 from trainer.reports import Run, Summary, read_run, summary_of

@@ -14,6 +14,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
@@ -21,8 +22,8 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.stopping import StopCriteria
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
+from checkpoints.signatures import is_own, is_trusted, sign, trust
 from checkpoints.trees import same
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
@@ -32,7 +33,6 @@ from trainer.cli.output import missing_extras_told
 from trainer.cli.run_directory import STOP_FIELDS, STOPS, RunPlan
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
-from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
 from trainer.name_resolution import PROGRAM, Source, stranger
 
@@ -59,9 +59,11 @@ _STOPS: Final[Mapping[str, str]] = MappingProxyType(
 _KEYS: Final = ("algo", "run", "env", "config", "stop", "save", "code")
 _SAVING: Final = ("checkpoint_every", "keep")
 _REMEDY: Final = (
-    "A file of plain data names ready-made envs and classes only. Type it: --env NAME, or "
-    "--set NAME=VALUE; or write the config as a Python file."
+    "A file of plain data that you did not save here names ready-made envs and classes only. Type "
+    "it: --env NAME, or --set NAME=VALUE; write the config as a Python file; or, if the file is "
+    "yours, say --allow-code once: it is remembered until the file is changed."
 )
+_SIGNATURE: Final = "signature"
 _DATA_FILES: Final = (".json", ".toml", ".yaml", ".yml")
 _SHAPE: Final = (
     'Expected is {"algo": "PPO", "env": "CartPole-v1", "config": {"lr": 0.001}, '
@@ -99,8 +101,10 @@ class Experiment:
 # ---- reading
 
 
-def read_experiment(name: str) -> Experiment:
+def read_experiment(name: str, *, allow_code: bool = False) -> Experiment:
     """What `--config` names: a file .json, .toml, .yaml or .py, or `package.module:name`.
+
+    A file of plain data may name code if that is allowed now, or was for a file of this content.
 
     Raises:
         ConfigError: it is not there, cannot be read, or is of another shape.
@@ -126,7 +130,8 @@ def read_experiment(name: str) -> Experiment:
         return Experiment(config=config_of(found, name=name))
     try:
         with missing_extras_told():
-            values = _parsed(path)
+            data = path.read_bytes()
+            values = _parsed(path, data.decode())
     except ConfigError:
         raise  # which is a ValueError, too
     except FileNotFoundError as error:
@@ -138,11 +143,19 @@ def read_experiment(name: str) -> Experiment:
         raise ConfigError(f"--config {name} cannot be read: {error}. {_SHAPE}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"--config {name} holds a {type(values).__name__}. {_SHAPE}")
-    return _of_dict(values, name, source=stranger(_REMEDY))
+    if allow_code:
+        trust(data)
+    signature = values.pop(_SIGNATURE, None)
+    is_ours = allow_code or is_trusted(data) or is_own(_signed(values), signature)
+    return _of_dict(values, name, source=PROGRAM if is_ours else stranger(_REMEDY))
 
 
-def _parsed(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
+def _signed(values: Mapping[str, Any]) -> bytes:
+    """What a signature in a file is of: all the rest."""
+    return json.dumps(values, sort_keys=True, default=repr).encode()
+
+
+def _parsed(path: Path, text: str) -> Any:
     if path.suffix == ".json":
         return json.loads(text)
     if path.suffix != ".toml":
@@ -309,7 +322,11 @@ def write_settings(file: Path, algo: Algorithm, plan: RunPlan, *, names: Sequenc
     The algorithm stands before its first iteration; `names` are callbacks as they were typed. A
     CheckpointWriteError if it cannot be written.
     """
-    text = json.dumps(_described(algo, plan, names), indent=2) + "\n"
+    found = _described(algo, plan, names)
+    signature = sign(_signed(found)) if algo.config.source.is_trusted else None
+    if signature is not None:
+        found[_SIGNATURE] = signature
+    text = json.dumps(found, indent=2) + "\n"
     write_whole_file(file, text.encode(), overwrite=True)
 
 
@@ -317,7 +334,7 @@ def _described(algo: Algorithm, plan: RunPlan, names: Sequence[str]) -> dict[str
     config = algo.config
     settings = {**config.changed_settings(), "seed": algo.root_seed}
     env = settings.pop("env", None)
-    is_named = isinstance(env, str) and not is_import_path(env)
+    is_named = isinstance(env, str)
     kept = dict(_kept(config, settings))
     code = {key: _short(value) for key, value in settings.items() if key not in kept}
     if names and "callbacks_class" in code:
@@ -348,7 +365,7 @@ def _kept(config: AlgorithmConfig, settings: Mapping[str, Any]) -> Iterator[tupl
             again = fresh().update_from_dict({key: json.loads(text)})
         except (TypeError, ValueError, TrainerError):
             continue  # an array, keys that are no texts
-        if not again.names_code() and same(_listed(getattr(again, key)), _listed(value)):
+        if same(_listed(getattr(again, key)), _listed(value)):
             yield key, json.loads(text)
 
 

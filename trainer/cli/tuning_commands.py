@@ -31,7 +31,7 @@ from trainer.tune.scheduling import TrialScheduler
 from trainer.tune.search_space import GridSearch
 from trainer.tune.stored_spec import domain_of_text
 from trainer.tune.trial_files import read_trial_facts
-from trainer.tune.tuner import Tuner, extended, opens_with_code_only, silence
+from trainer.tune.tuner import Tuner, extended, silence
 
 _FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
 _BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")
@@ -256,8 +256,6 @@ def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> in
 
 def _command_to_go_on(tuner: Tuner, code: str | None) -> str:
     given = [] if code is None else [code]
-    if code is None and opens_with_code_only(tuner):
-        given = ["--allow-code"]
     return shlex.join(["local-trainer", "tune-resume", str(tuner.experiment_path), *given])
 
 

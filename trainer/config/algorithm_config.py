@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints import CodeNotAllowedError
-from checkpoints.arguments import checked_methods
+from checkpoints.arguments import instance, optional, takes
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.config.config_values import SettingDescription, describe
 from trainer.config.section_methods import section_methods
@@ -293,7 +293,6 @@ class _Builds(Protocol[_Algorithm_co]):
     def _built(self, env: Any, logger_creator: Callable[..., Any] | None) -> Any: ...
 
 
-@checked_methods(but=("read_value",))
 class AlgorithmConfig(Sections):
     """The settings of an algorithm.
 
@@ -320,6 +319,7 @@ class AlgorithmConfig(Sections):
 
         def _builds(self) -> Algorithm: ...
 
+    @takes(algo_class=optional(instance(type, "a class")))
     def __init__(self, algo_class: type[Any] | None = None) -> None:
         super().__init__()
         self._algo_class = algo_class

@@ -17,11 +17,11 @@ from collections.abc import (
     Mapping,
     ValuesView,
 )
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from checkpoints.arguments import argument_error, require_keys
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import boolean, mapping, require_keys, takes
 from checkpoints.trees import same
 from trainer.config.section_methods import SECTION_MARK
 from trainer.config.settings import (
@@ -101,10 +101,8 @@ class ConfigValues:
 
     def read_value(self, name: str) -> Any:
         """The value of a setting by its present name; read-only where the config is frozen."""
-        if isinstance(name, str) and name in self._values:
+        if name in self._values:
             return self._values[name]
-        if not isinstance(name, str):
-            raise argument_error("read_value()", "name", name, "the name of a setting")
         if name not in self._names.settings:
             raise_problems(type(self).__name__, [self._names.unknown(name, None, "")])
         default = self._names.settings[name].default
@@ -232,6 +230,7 @@ class ConfigValues:
 
     # ---- dict configs
 
+    @takes(config_dict=mapping())
     def update_from_dict(
         self: ConfigT, config_dict: Mapping[str, Any], *, source: Source = PROGRAM
     ) -> ConfigT:
@@ -367,6 +366,7 @@ class ConfigValues:
         return {name: value for name, value in self._copies().items() if settings[name].is_saved}
 
     @classmethod
+    @takes(allow_code=boolean())
     def from_state(
         cls: type[ConfigT],
         state: Mapping[str, Any],

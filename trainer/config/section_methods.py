@@ -52,7 +52,6 @@ def section(method: MethodT) -> MethodT:
 
     text = inspect.cleandoc(method.__doc__ or "")  # as Python 3.13 and later compile it
     set_arguments.__doc__ = text + _RAISES
-    set_arguments.checks_arguments = True  # type: ignore[attr-defined]  # validate() judges them
     return cast(MethodT, _SectionMethod(set_arguments, arguments))
 
 

@@ -7,6 +7,7 @@ import enum
 import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
@@ -14,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints.arguments import Check, anything, number, plain_scalar, shown
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from checkpoints.trees import mapped, same
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
@@ -149,7 +149,7 @@ class Setting(Generic[T]):
     """
 
     default: T
-    check: Check = anything()
+    check: Check = anything()  # noqa: RUF009 - a frozen value
     unit: str = ""
     merge: Merge = Merge.REPLACE
     normalize: Callable[[Any], Any] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium
@@ -12,7 +13,6 @@ from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.config.sections import INSTEAD_IN_EVALUATION, Sections
 from trainer.config.settings import Problem, assignment

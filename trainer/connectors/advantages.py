@@ -10,12 +10,12 @@ standardisation).
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments, require_keys
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import boolean, number, require_keys, takes
 from trainer.episodes.episode_columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
@@ -102,7 +102,13 @@ def estimate_advantages(
     return discounted_returns(chunks, gamma=gamma, use_critic=use_critic)
 
 
-@checked_arguments
+@takes(
+    last_r=number(),
+    gamma=number(),
+    lambda_=number(),
+    use_gae=boolean(),
+    use_critic=boolean(),
+)
 def compute_advantages(
     rollout: MutableMapping[str, Any],
     last_r: float,
@@ -199,7 +205,7 @@ def _discounted_sums(numbers: Array, *, discount: float, ends: Array) -> Array:
     discounts[ends] = 0.0
     following = 0.0
     sums = []
-    for number, factor in zip(numbers[::-1].tolist(), discounts[::-1].tolist(), strict=True):
-        following = number + factor * following
+    for value, factor in zip(numbers[::-1].tolist(), discounts[::-1].tolist(), strict=True):
+        following = value + factor * following
         sums.append(following)
     return np.array(sums[::-1])

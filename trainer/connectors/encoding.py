@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import gymnasium as gym
@@ -19,7 +19,6 @@ from gymnasium import spaces
 
 from checkpoints import check_shape, like
 from checkpoints import state_shapes as shapes
-from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import dict_of, fields, number
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import with_rewards

@@ -17,14 +17,14 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import boolean, instance, integer, number, optional, several, takes
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import instance, integer, optional, several, takes
 from trainer.agent_ids import ALL_AGENTS
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
@@ -256,13 +256,6 @@ class MeanStdFilter(ConnectorV2):
     statistics of the encoded observations (see docs/normalization.md).
     """
 
-    @takes(
-        multi_agent=boolean(),
-        de_mean_to_zero=boolean(),
-        de_std_to_one=boolean(),
-        clip_by_value=optional(number()),
-        update_stats=boolean(),
-    )
     def __init__(
         self,
         *spaces_: Any,

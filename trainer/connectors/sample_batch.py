@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from checkpoints.arguments import argument_error, checked_methods
+from checkpoints.arguments import argument_error
 from checkpoints.nearest_names import did_you_mean
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import TERMINATEDS, TRUNCATEDS
@@ -26,7 +26,6 @@ SEQ_LENS: Final = "seq_lens"
 """The one column that has a row per sequence instead of one per env step."""
 
 
-@checked_methods()
 class SampleBatch(dict[str, Any]):
     """{column: one row per env step}; the names are those of `trainer.episodes.episode_columns`.
 

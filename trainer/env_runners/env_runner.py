@@ -13,16 +13,15 @@ import abc
 import contextlib
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 import gymnasium
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
-from checkpoints.arguments import argument_error, checked_methods, integer, takes
+from checkpoints.arguments import argument_error, boolean, integer, optional, takes
 from checkpoints.components import naming_component
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
 from trainer.connectors import ConnectedLayer, ConnectorFactories
@@ -44,7 +43,7 @@ from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs import VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
-from trainer.errors import ConfigError, EnvError, FrozenConfigError, TrainerError
+from trainer.errors import ConfigError, EnvError, TrainerError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
 from trainer.old_names import OLD_NAMES
@@ -105,26 +104,6 @@ class ConfigView(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"ConfigView({self._settings!r})"
-
-
-class WithFixedSettings:
-    """Refuses attributes with the names of settings, once the object has a `config`."""
-
-    config: Any
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        known = self.__dict__.get("_no_settings", ())
-        if self.__dict__.get("config") is not None and name not in known:
-            if name == "config" or name in self.config:
-                if not self._may_set(name):
-                    raise FrozenConfigError.of_attribute(self, name, value)
-            else:  # looked up once: some attributes are set in each round
-                self.__dict__.setdefault("_no_settings", set()).add(name)
-        super().__setattr__(name, value)
-
-    def _may_set(self, name: str) -> bool:
-        """Whether an attribute with the name of a setting is the object's own."""
-        raise NotImplementedError
 
 
 # ---- global worker
@@ -286,8 +265,7 @@ def _is_long(request: SampleRequest) -> bool:
     return sum(_LONG if number is None else number for number in steps) >= _LONG
 
 
-@checked_methods()
-class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
+class EnvRunner(Checkpointable, abc.ABC):
     """Steps its sub-envs side by side with its modules' actions, and hands out episodes.
 
     Life: `__init__` (envs, modules, `sync`), then `synchronize` and `answer` in turn, `stop` at the
@@ -375,9 +353,6 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
             self.first_env_states = tuple(slot.env_state_as_made for slot in self._player.slots)
             self._take_over(sync or Sync())
         note_made(self)
-
-    def _may_set(self, name: str) -> bool:
-        return name != "config" and name in EnvRunner.__annotations__
 
     @property
     def worker_index(self) -> int:
@@ -508,6 +483,13 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- sampling
 
+    @takes(
+        num_timesteps=optional(integer()),
+        num_episodes=optional(integer()),
+        explore=optional(boolean()),
+        random_actions=boolean(),
+        force_reset=boolean(),
+    )
     def sample(
         self,
         *,
@@ -740,7 +722,6 @@ class EnvRunner(WithFixedSettings, Checkpointable, abc.ABC):
 
     # ---- telling, ending
 
-    @takes(env_index=integer(-(2**31), 2**31))
     def env_seed(self, env_index: int) -> int | None:
         """What `env.reset(seed=…)` was given for a sub-env's running episode; None if none runs."""
         slots = self._player.slots

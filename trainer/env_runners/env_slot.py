@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import copied_if_possible, same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition

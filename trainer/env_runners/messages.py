@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol
 
@@ -11,7 +11,6 @@ import gymnasium
 
 from callbacks import EVENTS, CallbackChain, CallbackSpec
 from checkpoints import decode, encode
-from checkpoints.data_classes import dataclass
 from trainer.connectors import ConnectedLayer, ConnectorFactories, Normalization, SampleBatch
 from trainer.envs import EnvFactory, VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents

@@ -12,7 +12,6 @@ from typing import Any
 
 import gymnasium
 
-from checkpoints.arguments import checked_methods
 from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -36,7 +35,6 @@ from trainer.seeding import weights_rng
 from trainer.types import ModuleId
 
 
-@checked_methods()
 class MultiAgentEnvRunner(EnvRunner):
     """Steps its sub-envs side by side and hands out episodes of several agents.
 

@@ -10,11 +10,11 @@ there before anybody rewrote anything: so the result does not depend on the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from trainer.connectors import Normalization
 from trainer.env_runners.acting import ActionSource
 from trainer.env_runners.messages import RunnerParts

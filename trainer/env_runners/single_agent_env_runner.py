@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 
-from checkpoints.arguments import checked_methods
 from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
@@ -22,7 +21,6 @@ from trainer.seeding import weights_rng
 from trainer.types import ModuleId
 
 
-@checked_methods()
 class SingleAgentEnvRunner(EnvRunner):
     """Steps its sub-envs of one agent each side by side; see `EnvRunner`.
 

@@ -13,7 +13,7 @@ with what the env really showed. Nothing here fires an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from trainer.connectors import Normalization, ObservationEncoder, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.env_runners.messages import RunnerParts, TrajectoryPostprocessing

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from checkpoints.data_classes import dataclass
 from trainer.env_runners.env_runner import AtWork, EnvRunner
 from trainer.env_runners.messages import (
     EnvRunnerSpec,

@@ -9,7 +9,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NoReturn
 
@@ -20,9 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
-from checkpoints.arguments import checked_methods, instance, takes
-from checkpoints.data_classes import dataclass
-from checkpoints.moved_names import current_class
+from checkpoints.arguments import instance, takes
 from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
@@ -33,7 +31,6 @@ from trainer.name_resolution import PROGRAM, Source, imported, imported_module
 # ---- env context
 
 
-@checked_methods()
 class EnvContext(dict[str, Any]):
     """The `env_config` of one sub-env (a dict), with its place as attributes.
 
@@ -461,7 +458,7 @@ def is_import_path(name: str) -> bool:
     with contextlib.suppress(gymnasium.error.Error):
         gymnasium.spec(name)
         return False
-    return "." in name and "/" not in name and current_class(name) not in HARMLESS_TESTING_ENVS
+    return "." in name and "/" not in name and name not in HARMLESS_TESTING_ENVS
 
 
 def check_known(name: str, *, source: Source) -> None:
@@ -513,12 +510,10 @@ def _creator_by_name(name: str, source: Source) -> Callable[[EnvContext], Any]:
         return _GymnasiumCreator(_travelling(gymnasium.spec(name)))
     except (gymnasium.error.Error, ImportError) as error:
         gym_error = error
-    path = current_class(name)
     if "." in name and "/" not in name:
+        trusted = PROGRAM if name in HARMLESS_TESTING_ENVS else source
         try:
-            found = imported(
-                path, source=PROGRAM if path in HARMLESS_TESTING_ENVS else source, place="`env`"
-            )
+            found = imported(name, source=trusted, place="`env`")
         except ImportError as error:
             raise EnvCreationError(
                 f"env={name!r} could not be imported: {error}. {_ACCEPTED}"
@@ -537,7 +532,6 @@ def _creator_by_name(name: str, source: Source) -> Callable[[EnvContext], Any]:
 # ends, so that no step goes uncounted and each episode can have its own seed.
 
 
-@checked_methods()
 class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """The sub-envs of one env runner.
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
@@ -27,7 +28,6 @@ import gymnasium
 import numpy as np
 
 from checkpoints import StateError, decode, encode
-from checkpoints.data_classes import dataclass
 from trainer.envs.tasks import layers
 
 # ---- wrapper states

@@ -6,12 +6,12 @@ What such an env answers is checked in `multi_agent_checks.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import gymnasium
 
 from checkpoints.arguments import instance, takes
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import canonical_order, listed, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError

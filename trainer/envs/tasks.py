@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import copied_if_possible, same
 from trainer.errors import TaskError
 

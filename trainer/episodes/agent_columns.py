@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
 
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.episodes import nested

@@ -12,9 +12,9 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import (
     ALL_AGENTS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import numpy as np
 
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import checked_methods, shown
+from checkpoints.arguments import shown
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTIONS,
@@ -106,7 +106,6 @@ EPISODE_STATE: Final = shapes.fields(
 EpisodeT = TypeVar("EpisodeT", bound="Episode")
 
 
-@checked_methods()
 class Episode:
     """What episodes of one agent and of several have in common: data of users, who plays, parts.
 
@@ -283,7 +282,7 @@ def copied_parts(state: State) -> State:
     for name in ("observations", "infos", "actions", "rewards", "earlier_return"):
         copied[name] = copied_data(state[name])
     for name in _CHANGES:
-        copied[name] = copied_containers(state.get(name))  # states of older checkpoints lack it
+        copied[name] = copied_containers(state[name])
     if "task" in state:
         copied["task"] = copied_containers(state["task"])
     outputs = state["extra_model_outputs"]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import argument_error, boolean
 from trainer.episodes import nested
 from trainer.errors import EpisodeError, EpisodeIndexError
 from trainer.types import Array
@@ -467,8 +466,6 @@ class LookbackBuffer:
         Raises:
             EpisodeIndexError: an index is none, or lies outside the data and there is no `fill`.
         """
-        if one_hot_discrete is not False and not boolean().accepts(one_hot_discrete):
-            raise argument_error("get()", "one_hot_discrete", one_hot_discrete, "True or False")
         if indices is None and not one_hot_discrete:
             data, start = self.data, self.lookback
             steps = slice(start, None)

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import checked_methods
 from trainer.agent_ids import ALL_AGENTS, COMMON_INFOS, AgentIds, canonical_order
 from trainer.episodes import agent_parts, multi_agent_state
 from trainer.episodes.agent_columns import AgentColumns, Question
@@ -41,14 +40,7 @@ from trainer.types import AgentId, Array, ModuleId, State
 
 MappingFunction = Callable[[AgentId, "MultiAgentEpisode"], ModuleId]
 
-_JUDGE_THEMSELVES: Final = (
-    *("__init__", "add_env_reset", "add_env_step", "module_for", "assign_modules"),
-    *("agent_steps_of", "agent_t_to_env_t", "get_observations", "get_infos", "get_actions"),
-    *("get_rewards", "get_extra_model_outputs", "get_common_infos"),
-)
 
-
-@checked_methods(but=_JUDGE_THEMSELVES)
 class MultiAgentEpisode(Episode):
     """What several agents saw, did and got in one env, in one episode or in one chunk of it.
 

@@ -9,9 +9,8 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_columns import (
     ACTIONS,
     INFOS,
@@ -111,13 +110,7 @@ class ActingRequest(NamedTuple):
 # The record of one agent's episode, or of one chunk of it. Reading and overwriting data is in
 # `episode_columns.py`.
 
-_JUDGE_THEMSELVES: Final = (
-    *("__init__", "append_step", "add_env_step", "begun"),
-    *("get_observations", "get_infos", "get_actions", "get_rewards", "get_extra_model_outputs"),
-)
 
-
-@checked_methods(but=_JUDGE_THEMSELVES)
 class SingleAgentEpisode(EpisodeColumns, Episode):
     """What one agent saw, did and got in one episode, or in one chunk of it.
 

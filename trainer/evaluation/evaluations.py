@@ -15,7 +15,7 @@ import logging
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
@@ -23,7 +23,6 @@ from callbacks import CallbackChain
 from checkpoints import StateError, check_shape, encode, state_array
 from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
-from checkpoints.data_classes import dataclass
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -15,8 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.arguments import checked_arguments
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import Check, integer, number
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
@@ -233,9 +232,9 @@ def _from_config(config: Mapping[str, Any], *, name: str) -> ExplorationSchedule
 
 
 def _check_numbers(schedule: ExplorationSchedule) -> None:
-    for name, number in vars(schedule).items():
+    for name, value in vars(schedule).items():
         where, above = f"{type(schedule).__name__}.{name}", name == "schedule_timesteps"
-        checked_number(number, name=where, above=above)
+        checked_number(value, name=where, above=above)
 
 
 # ---- settings
@@ -244,35 +243,22 @@ def _check_numbers(schedule: ExplorationSchedule) -> None:
 
 
 def checked_number(
-    value: Any, *, name: str, minimum: float = 0.0, maximum: float = math.inf, above: bool = False
+    value: Any, *, name: str, maximum: float | None = None, above: bool = False
 ) -> float:
-    """A finite number within bounds.
-
-    Args:
-        value: what the user gave.
-        name: what the argument is called, for errors.
-        minimum: the smallest value allowed.
-        maximum: the largest value allowed.
-        above: the value must be larger than `minimum`.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    number = float(value) if is_number else math.nan
-    is_within = minimum < number <= maximum or (number == minimum and not above)
-    if not (math.isfinite(number) and is_within):
-        sign = ">" if above else "≥"
-        upper = "" if math.isinf(maximum) else f" and ≤ {maximum:g}"
-        raise ConfigError(f"`{name}={value!r}`: expected a number {sign} {minimum:g}{upper}.")
-    return number
+    """A finite number ≥ 0, or above it, and at most `maximum`; a ConfigError for anything else."""
+    check = number(above=0.0) if above else number(0.0, maximum=maximum)
+    return float(_checked(value, check, name))
 
 
 def checked_count(value: Any, *, name: str, minimum: int = 0) -> int:
     """A whole number of at least `minimum`; a ConfigError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
-        raise ConfigError(f"`{name}={value!r}`: expected an int ≥ {minimum}.")
-    return int(value)
+    return int(_checked(value, integer(minimum), name))
+
+
+def _checked(value: Any, check: Check, name: str) -> Any:
+    if not check.accepts(value):
+        raise ConfigError(f"`{name}={value!r}`: expected {check.expected}.")
+    return value
 
 
 def ramp(initial: float, final: float, *, start: int, length: int) -> ExplorationSchedule:
@@ -328,7 +314,6 @@ def schedule_or_ramp(
 # adds normal noise takes uniform numbers and turns some of them into normal ones here.
 
 
-@checked_arguments
 def uniforms_per_row(distribution: ActionDistribution) -> int:
     """How many uniform numbers one draw from a distribution takes."""
     return uniform_width(distribution.noise_kind, distribution.noise_width)

@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.arguments import checked_methods
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import ShapeCheck, array, fields, list_of, number, of_type
 from trainer.errors import ConfigError, ModuleError, UnknownSettingError
@@ -140,7 +139,6 @@ _CURIOSITY_STREAM: Final = 1_001
 """Tells the weights of these networks from other uses of the exploration role."""
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class Curiosity(WithSubExploration):
     """Adds η · ½‖φ̂(s') - φ(s')‖² to the rewards (ibid., equation 6).
 
@@ -355,7 +353,6 @@ _RE3_STREAM: Final = 1_002
 _SMALLEST_STD: Final = 1e-6
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class RE3(WithSubExploration):
     """Adds β_t · log(1 + ‖y - y_kNN‖) to the rewards (ibid., equations 4 and 5).
 

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -15,8 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape
-from checkpoints.arguments import checked_methods
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
@@ -185,7 +183,6 @@ _SMALLEST: Final = float(np.finfo(np.float32).tiny)
 
 
 # A strategy that users name and subclass; PerWorkerEpsilonGreedy is another one.
-@checked_methods(but=("__init__", "get_exploration_action"))
 class EpsilonGreedy(Exploration):
     """With probability ε a uniformly random allowed action, otherwise the best one.
 
@@ -293,7 +290,6 @@ class EpsilonGreedy(Exploration):
         }
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerEpsilonGreedy(EpsilonGreedy):
     """A constant ε of its own for each env runner (Horgan et al. 2018, section 4).
 
@@ -329,7 +325,6 @@ def constant_per_worker(strategy: Exploration, *, number: int) -> ExplorationSch
 _LARGEST_GAP: Final = 1e20
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class SoftQ(Exploration):
     """Draws from softmax(q / temperature) (Sutton and Barto 2018, section 2.8)."""
 
@@ -385,7 +380,6 @@ class SoftQ(Exploration):
 # Actions drawn from the policy's own distribution: what policy-gradient algorithms do.
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class StochasticSampling(Exploration):
     """Draws from the module's distribution, after an optional phase of uniform actions.
 
@@ -440,7 +434,6 @@ class StochasticSampling(Exploration):
 # Actions drawn uniformly from the action space, whatever the module says.
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class Random(Exploration):
     """Uniform over the (allowed) actions; without exploration the most likely one."""
 
@@ -475,7 +468,6 @@ class Random(Exploration):
 # Continuous actions with independent normal noise (Fujimoto et al. 2018, TD3, section 5.2).
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class GaussianNoise(Exploration):
     """Uniform actions at first, then the best action plus scale(t) · N(0, stddev), clipped.
 
@@ -574,7 +566,6 @@ class GaussianNoise(Exploration):
         return {"cur_scale": self.scale(self.last_timestep), "last_timestep": self.last_timestep}
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerGaussianNoise(GaussianNoise):
     """A constant scale of its own for each env runner (after Horgan et al. 2018, section 4).
 
@@ -596,7 +587,6 @@ class PerWorkerGaussianNoise(GaussianNoise):
 
 
 # A strategy that users name and subclass; the one per worker is another one.
-@checked_methods(but=("__init__", "get_exploration_action"))
 class OrnsteinUhlenbeckNoise(GaussianNoise):
     """Uniform actions at first, then the best action plus an Ornstein-Uhlenbeck process, clipped.
 
@@ -658,7 +648,6 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         return added
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
     """A constant scale of its own for each env runner; see `PerWorkerGaussianNoise`."""
 
@@ -679,7 +668,6 @@ _SIGMA_OF_OTHERS: Final = 0.2
 _SMALLEST_SHARE: Final = 1e-10
 
 
-@checked_methods(but=("__init__", "get_exploration_action"))
 class ParameterNoise(WithSubExploration):
     """Acts with weights to which normal noise was added, once per episode.
 

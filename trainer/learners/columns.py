@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from trainer.connectors import ObservationEncoder, PreviousSteps, SampleBatch
 from trainer.connectors.sample_batch import fitted_column, new_column, read_only
 from trainer.episodes import SingleAgentEpisode, nested

@@ -7,21 +7,20 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
-from checkpoints.data_classes import dataclass
 from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
-from trainer.errors import ConfigError, FrozenConfigError, ModuleError
+from trainer.errors import ConfigError, ModuleError
 from trainer.learners.batching import Batching, batching_for
 from trainer.learners.columns import (
     BatchListener,
@@ -32,7 +31,6 @@ from trainer.learners.columns import (
 )
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
-from trainer.old_names import OLD_NAMES
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.runtime.engine import beat
 from trainer.seeding import PositionStream, Role
@@ -107,10 +105,7 @@ class Learner(Checkpointable):
         root_seed: the seed of the run; with `num_updates` it decides all random numbers.
         parts: what has a state of its own, by component.
         normalization: what is done to observations and rewards; changed by `normalize_with`.
-        moving_settings: settings that are where they begin: they move on, and are saved.
     """
-
-    moving_settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -149,16 +144,6 @@ class Learner(Checkpointable):
             "rl_module": self.module,
             "optimizer": self._optimizer,
         }
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # What was copied out of the settings at construction would keep its value.
-        settings = self.__dict__.get("settings")
-        old = OLD_NAMES.settings.get(name)
-        meant = name if old is None else old.new
-        is_fixed = meant == "settings" or hasattr(settings, meant)
-        if settings is not None and is_fixed and name not in self.moving_settings:
-            raise FrozenConfigError.of_attribute(self, name, value)
-        super().__setattr__(name, value)
 
     def make_encoder(self) -> ObservationEncoder:
         """A new encoder of the observations that the module reads."""

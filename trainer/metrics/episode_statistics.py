@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from callbacks.ready_made.metric_values import task_name
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State

@@ -15,7 +15,7 @@ import numpy as np
 
 from checkpoints import Checkpointable, check_shape
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import checked_methods, require_keys
+from checkpoints.arguments import require_keys
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import leaves
 from trainer.errors import MetricsError
@@ -333,7 +333,6 @@ class BlockTimer:
 _NO_DEFAULT: Final = object()
 
 
-@checked_methods(but=("log_value", "log_time"))
 class MetricsLogger(Checkpointable):
     """Collects values under keys and reduces them to one number each.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from checkpoints.arguments import argument_error, checked_methods, mapping, shown, takes
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import shown
 from checkpoints.nearest_names import did_you_mean, nearest
 from checkpoints.trees import at_path, leaves, named_leaves
 from trainer.errors import MetricsError
@@ -569,7 +569,6 @@ _SHOWN: Final = (
 """What the repr of a long result shows."""
 
 
-@checked_methods(but=("__init__", "flatten"))
 class ResultDict(dict[str, Any]):
     """A nested dict of metrics that also answers slash paths and RLlib's old keys.
 
@@ -587,12 +586,7 @@ class ResultDict(dict[str, Any]):
         self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
     ) -> None:
         super().__init__()
-        try:
-            given = {**dict(values), **more}
-        except (TypeError, ValueError) as cause:
-            expected = "a dict, or pairs of a key and a value"
-            raise argument_error("ResultDict()", "values", values, expected) from cause
-        for key, value in given.items():
+        for key, value in {**dict(values), **more}.items():
             self[key] = ResultDict(value) if isinstance(value, dict) else value
 
     def __missing__(self, key: object) -> Any:
@@ -632,8 +626,6 @@ class ResultDict(dict[str, Any]):
 
     def get(self, key: object, default: Any = None) -> Any:
         """The value of a key, slash path or old key, or `default`."""
-        if not isinstance(key, Hashable):
-            raise argument_error("ResultDict.get()", "key", key, "a key such as 'a/b'")
         if super().__contains__(key):
             return self[key]  # type: ignore[index]
         found = self._find(key)
@@ -648,7 +640,6 @@ class ResultDict(dict[str, Any]):
         return ResultDict.flatten(self)
 
     @staticmethod
-    @takes(result=mapping())
     def flatten(result: Mapping[str, Any]) -> dict[str, Any]:
         """`flat()` for any nested dict, such as what a callback or a file holds.
 

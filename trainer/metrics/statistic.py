@@ -9,12 +9,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from trainer.errors import MetricsError
 from trainer.metrics.result import REDUCTIONS, Options
 from trainer.types import State

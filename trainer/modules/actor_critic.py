@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import gymnasium as gym
 import numpy as np
 
-from checkpoints.arguments import checked_methods
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import argument_error, either, instance, mapping, optional
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.model_config import (
@@ -25,7 +24,7 @@ from trainer.modules.model_config import (
     observation_plan,
 )
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
+from trainer.modules.rl_module import RLModule, check_gradient
 from trainer.modules.spaces import distribution_for
 from trainer.nn import (
     INITIALIZERS,
@@ -50,7 +49,6 @@ Torch takes new memory for every layer, which the system gives slowly if it is m
 
 
 # A kind that users name and subclass; PolicyModule is the other one, without values.
-@checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class ActorCriticModule(RLModule):
     """Dense networks for policy and value; settings are those of `DefaultModelConfig`.
 
@@ -286,7 +284,6 @@ _WITH_MEMORY: Final[Mapping[type[RLModule], type[RLModule]]] = MappingProxyType(
 # ---- spec
 
 
-@checked_methods()
 @dataclass(frozen=True)
 class RLModuleSpec:
     """Which module to build, for which spaces.
@@ -308,6 +305,18 @@ class RLModuleSpec:
     model_config: Mapping[str, Any] | DefaultModelConfig | None = field(default_factory=dict)
     inference_only: bool = False
     action_mask_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the kind of the model's settings, which are read long after they were given.
+
+        Raises:
+            ArgumentError: they are neither a dict nor a `DefaultModelConfig`.
+        """
+        check = optional(either(mapping(), instance(DefaultModelConfig, "a DefaultModelConfig")))
+        if not check.accepts(self.model_config):
+            raise argument_error(
+                "RLModuleSpec()", "model_config", self.model_config, check.expected
+            )
 
     @classmethod
     def from_module(cls, module: RLModule) -> RLModuleSpec:

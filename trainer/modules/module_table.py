@@ -10,14 +10,13 @@ import dataclasses
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import checked_arguments
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import integer, takes
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExplorationSpec
@@ -82,7 +81,7 @@ class Matchups:
         seed: other seeds draw other pairings.
     """
 
-    @checked_arguments
+    @takes(seed=integer())
     def __init__(self, pairings: Sequence[Any], *, seed: int = 0) -> None:
         """Takes pairings, each {agent: module id} or (weight, {agent: module id}).
 

@@ -7,16 +7,15 @@ the mapping's business; adding and removing modules that of the algorithm.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast, overload
 
 import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
-from checkpoints.arguments import checked_methods, either, instance, mapping, optional, takes
+from checkpoints.arguments import either, instance, mapping, optional, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec
@@ -31,7 +30,6 @@ _RL_MODULE: Final = "rl_module"
 _Self = TypeVar("_Self", bound="MultiRLModule")
 
 
-@checked_methods(but=("__init__", "__getitem__"))
 class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
     """Modules by id: a mapping that can be read, in the order of the ids.
 
@@ -41,7 +39,6 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
     Its state holds the state of each module under its id.
     """
 
-    @takes(modules=mapping())
     def __init__(self, modules: Mapping[ModuleId, RLModule]) -> None:
         """Puts modules under one roof; they stay the same objects.
 
@@ -201,7 +198,6 @@ def _of_the_algorithm(verb: str, module_id: object) -> ModuleError:
 # ---- specs
 
 
-@checked_methods(but=("__init__", "__contains__", "add_modules"))
 class MultiRLModuleSpec:
     """Which modules to build, by id.
 
@@ -406,7 +402,6 @@ class MultiRLModuleSpec:
 _RANDOM: Final = "random"
 
 
-@checked_methods()
 @dataclass(frozen=True)
 class PolicySpec:
     """What `multi_agent(policies={id: …})` says of one module.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import checked_methods
-from checkpoints.data_classes import dataclass
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules.model_config import (
@@ -18,7 +17,7 @@ from trainer.modules.model_config import (
     observation_plan,
     refuse_memory,
 )
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
+from trainer.modules.rl_module import RLModule, check_gradient
 from trainer.modules.spaces import INVALID, is_invalid
 from trainer.nn import (
     INITIALIZERS,
@@ -47,7 +46,6 @@ class QModelConfig(DefaultModelConfig):
     v_max: float = 10.0
 
 
-@checked_methods(but=(*JUDGED_BY_CHECKED_ROWS, "expected_values", "backward"))
 class QModule(RLModule):
     """Q(s, a) for every action of a Discrete space.
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from checkpoints.arguments import checked_methods
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     OBS,
@@ -32,7 +31,6 @@ from trainer.modules.model_config import (
     Trunk,
     observation_plan,
 )
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS
 from trainer.modules.spaces import distribution_for, observation_size
 from trainer.nn import (
     INITIALIZERS,
@@ -139,7 +137,6 @@ class Tower:
         self._body.encoder.backward(d_inputs[: self._num_features])
 
 
-@checked_methods(but=(*JUDGED_BY_CHECKED_ROWS, "forward_step", "forward_sequences"))
 class RecurrentModule(StatefulRLModule):
     """Policy and value network with memory; settings are those of `DefaultModelConfig`.
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike
-from checkpoints.arguments import argument_error
+from checkpoints.arguments import argument_error, instance, takes
 from checkpoints.component_paths import selected
 from checkpoints.components import checkpoint_and_root, read_constructor
-from checkpoints.moved_names import current_class
 from checkpoints.trees import mapped
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
@@ -151,7 +150,7 @@ def plain_setting(value: Any) -> Any:
 
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
     """The class that a record names, among those that are there."""
-    name = current_class(record["class"])
+    name = record["class"]
     found = [cls for cls in _concrete(base) if f"{cls.__module__}.{cls.__qualname__}" == name]
     if not found:
         said = f"is of the class {name!r}" if name else "does not say of which class it is"
@@ -199,12 +198,6 @@ def _concrete(base: type) -> Iterator[type[Any]]:
 # The base class of networks that act and learn; users subclass it to write their own. A module
 # knows spaces, parameters and how to compute; it does not know envs, episodes, losses or
 # optimisers.
-
-JUDGED_BY_CHECKED_ROWS: Final = (
-    *("forward_acting", "forward_inference", "forward_exploration", "forward_train"),
-    *("compute_values", "training_output", "training_outputs", "target_output", "checked_rows"),
-)
-"""Methods whose batch `RLModule.checked_rows` judges, with words about rows."""
 
 
 def check_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> None:
@@ -286,6 +279,10 @@ class RLModule(Checkpointable, ABC):
         """Whether acting gives "vf_preds", too, which PPO then does not compute again."""
         return False
 
+    @takes(
+        observation_space=instance(gym.Space, "a Space"),
+        action_space=instance(gym.Space, "a Space"),
+    )
     def __init__(
         self,
         *,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import checked_methods, shown
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import shown
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.model_config import (
@@ -21,7 +20,7 @@ from trainer.modules.model_config import (
     backend_of,
     refuse_memory,
 )
-from trainer.modules.rl_module import JUDGED_BY_CHECKED_ROWS, RLModule, check_gradient
+from trainer.modules.rl_module import RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
     MLP,
@@ -303,7 +302,6 @@ def sac_distribution(space: gym.Space[Any], *, log_std_clip: float) -> ActionDis
     )
 
 
-@checked_methods(but=JUDGED_BY_CHECKED_ROWS)
 class SACModule(RLModule):
     """Policy "pi" and critics "qf" and, with `twin_q`, "qf_twin".
 

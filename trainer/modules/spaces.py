@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate, pairwise, starmap
 from typing import Any, Final
 
@@ -10,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import UnsupportedSpaceError
 from trainer.nn import (

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from checkpoints.data_classes import dataclass
 from trainer.nn.layers import (
     AS_THE_NETWORK,
     BLOCK_ROWS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from trainer.errors import EpisodeError
 from trainer.seeding import NoiseKind
 from trainer.types import Array

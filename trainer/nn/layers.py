@@ -29,12 +29,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from trainer.errors import ConfigError
 from trainer.nn.optimizers import Parameters
 from trainer.types import Array

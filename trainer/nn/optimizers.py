@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
 from checkpoints import state_array
-from checkpoints.data_classes import dataclass
 from trainer.errors import ConfigError, ModuleError
 from trainer.types import Array, State
 

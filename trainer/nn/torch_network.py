@@ -10,13 +10,13 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 import numpy as np
 
 from callbacks.optional_import import optional_module
-from checkpoints.data_classes import dataclass
 from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
 from trainer.nn.layers import (
     MLP,

@@ -27,10 +27,10 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.errors import ConfigError, EngineError
 from trainer.ray_engine import cluster
@@ -49,10 +49,8 @@ from trainer.runtime.engine import (
     PlaceIdentity,
     StallLimit,
     StallWatch,
-    TakeOver,
     nothing,
 )
-from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.machine_facts import MachineFacts, cpu_kinds, facts_of_this_machine
 from trainer.runtime.messages import (
     Failed,
@@ -568,11 +566,6 @@ class RayEngine:
     def preload(self, modules: Sequence[str]) -> None:
         """Lets each actor import modules once for all workers that it will start."""
         self._preloaded = tuple(modules)
-
-    @property
-    def for_owners(self) -> TakeOver | None:
-        """As on the local engine, which starts its workers there."""
-        return LocalEngine().for_owners
 
     def publish(self, value: object, *, name: str) -> Published:
         """Puts a value into the object store, from which each machine fetches it once.

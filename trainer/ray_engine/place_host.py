@@ -24,9 +24,9 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from checkpoints.data_classes import dataclass
 from trainer.ray_engine.cluster import load_ray
 from trainer.runtime.engine import NO_NOTES, TakeOver
 from trainer.runtime.local_engine import LocalEngine

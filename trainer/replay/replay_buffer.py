@@ -14,14 +14,7 @@ import numpy as np
 
 from checkpoints import Checkpointable, NewArray, state_array
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import (
-    argument_error,
-    checked_arguments,
-    checked_methods,
-    instance,
-    judges_arguments,
-    several,
-)
+from checkpoints.arguments import argument_error, instance, several
 from checkpoints.errors import CheckpointMismatchError
 from checkpoints.nearest_names import did_you_mean
 from trainer.episodes import SingleAgentEpisode
@@ -171,7 +164,6 @@ _LONGEST_SEQUENCE: Final = 2**31
 
 
 # One of two kinds, uniform and prioritized, that users name and subclass.
-@checked_methods(but=("__init__",))
 class ReplayBuffer(Checkpointable):
     """Stores the steps of episodes and hands out transitions over n steps.
 
@@ -244,7 +236,6 @@ class ReplayBuffer(Checkpointable):
 
     # ---- adding
 
-    @judges_arguments
     def add(self, episodes: SingleAgentEpisode | Iterable[SingleAgentEpisode]) -> None:
         """Stores the steps of chunks, after `to_numpy()`; look-back is left out.
 
@@ -618,7 +609,6 @@ SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that no step is lost for good."""
 
 
-@checked_methods(but=("__init__",))
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Proportional prioritized experience replay (Schaul et al. 2016, sections 3.3 and 3.4).
 
@@ -807,7 +797,6 @@ _PATHS: Final = ("", "ray", "trainer")
 """First parts of dotted paths that mean our classes; a user's class is given as a class."""
 
 
-@checked_arguments
 def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
     """The buffer that a config asks for.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from checkpoints import NewArray, state_array
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.types import Array, State

@@ -6,12 +6,12 @@ Runs whose settings differ by the seed alone belong together. Nothing here draws
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from callbacks.ready_made.metric_values import RETURN
-from checkpoints.data_classes import dataclass
 from trainer.errors import ReportError
 from trainer.reports.run_records import Run, differing_settings
 

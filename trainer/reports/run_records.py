@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ import numpy as np
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.result_files import JSONLinesResults
 from checkpoints import CheckpointError, latest_checkpoint, read_checkpoint, read_manifest
-from checkpoints.data_classes import dataclass
 from checkpoints.links import check_links
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves

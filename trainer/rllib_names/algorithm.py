@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from checkpoints.arguments import argument_error, checked_methods
+from checkpoints.arguments import argument_error
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec
 from trainer.rllib_names.config import NO_OWN_LEARNER
@@ -113,7 +113,6 @@ class _Algorithm(Protocol):
     def restore_from_path(self) -> Callable[..., None]: ...
 
 
-@checked_methods()
 class AlgorithmNames:
     """Adds the older names to an algorithm."""
 

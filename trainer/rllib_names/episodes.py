@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from checkpoints.arguments import checked_methods
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import STATE_IN
 from trainer.episodes.lookback_buffer import LookbackBuffer
@@ -20,7 +19,6 @@ from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 _OLD_DEFAULT_AGENT_ID: Final = "agent0"
 
 
-@checked_methods()
 class EpisodeNames:
     """Adds the old names to an episode, each one line on top of the new ones."""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from checkpoints.arguments import checked_methods
 from trainer.rllib_names.episodes import SampleBatchNames
 from trainer.types import DEFAULT_MODULE_ID
 
@@ -23,7 +22,6 @@ class _MetricsLogger(Protocol):
     def aggregate(self, stats_dicts: Iterable[Mapping[Any, Any]], *, key: Any = None) -> None: ...
 
 
-@checked_methods()
 class MetricsLoggerNames:
     """Adds the older names to a metrics logger."""
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import argument_error, mapping, numeric, require_keys, takes
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import argument_error, numeric, require_keys, takes
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -74,7 +74,6 @@ class PolicyNames:
         nested.map_leaves(found.append, _module(self).get_initial_state())
         return len(found)
 
-    @takes(obs=numeric())
     def compute_single_action(
         self, obs: Any, state: Sequence[Any] | None = None, *, explore: bool | None = None, **_: Any
     ) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -141,7 +140,6 @@ class PolicyNames:
         extra = {ACTION_DIST_INPUTS: inputs, ACTION_LOGP: logp, ACTION_PROB: np.exp(logp)}
         return actions, [], extra
 
-    @takes(input_dict=mapping())
     def compute_actions_from_input_dict(
         self, input_dict: Any, explore: bool | None = None, **_: Any
     ) -> tuple[Any, list[Any], dict[str, Array]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints.arguments import checked_methods, integer, takes
+from checkpoints.arguments import integer, takes
 from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.connectors import SampleBatch
 from trainer.episodes import nested
@@ -57,7 +57,6 @@ class EpisodeNumberText(str):
         return int(self) % other
 
 
-@checked_methods()
 class MultiAgentBatch:
     """The rows of several agents, by module: RLlib's old form of a sample.
 

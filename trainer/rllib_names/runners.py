@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-from checkpoints.arguments import checked_arguments, checked_methods, function, takes
 from trainer.connectors import SampleBatch
 from trainer.env_runners import SingleAgentEnvRunner
 from trainer.episodes import SingleAgentEpisode, nested
@@ -85,7 +84,6 @@ class EnvRunnerNames:
         """Refused: see `_refuse_change`."""
         _refuse_change("remove_policy", "remove_module(module_id)")
 
-    @takes(func=function())
     def for_policy(
         self: _EnvRunner,
         func: Callable[..., Any],
@@ -100,12 +98,10 @@ class EnvRunnerNames:
         module = self.modules.only if policy_id is None else self.modules[policy_id]
         return func(module, **kwargs)
 
-    @takes(func=function())
     def foreach_policy(self: _EnvRunner, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
         """Calls `func(module, module_id, **kwargs)` for every module, in the order of ids."""
         return [func(module, id_, **kwargs) for id_, module in self.modules.items()]
 
-    @takes(func=function())
     def foreach_policy_to_train(
         self: _EnvRunner, func: Callable[..., Any], **kwargs: Any
     ) -> list[Any]:
@@ -200,7 +196,6 @@ class _EnvRunnerGroup(Protocol):
     def foreach_env_runner(self) -> Callable[..., list[Any]]: ...
 
 
-@checked_methods()
 class EnvRunnerGroupNames:
     """Adds the older names to an env runner group."""
 
@@ -269,7 +264,6 @@ _SUMMARY: Final = {
 }
 
 
-@checked_arguments
 def collect_episodes(
     workers: EnvRunnerGroup,
     remote_worker_ids: Sequence[int] | None = None,
@@ -289,7 +283,6 @@ def collect_episodes(
     return workers.take_records()
 
 
-@checked_arguments
 def summarize_episodes(
     episodes: Iterable[EpisodeRecord],
     new_episodes: Iterable[EpisodeRecord] | None = None,

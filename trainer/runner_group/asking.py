@@ -13,13 +13,12 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import StateError, encode
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import copied_if_possible
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.mapped_modules import policy_mapping

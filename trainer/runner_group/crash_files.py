@@ -25,6 +25,7 @@ from checkpoints import (
 from checkpoints import state_shapes as shapes
 from checkpoints.arguments import require_keys
 from checkpoints.file_system import replacing
+from checkpoints.signatures import is_own, sign
 from trainer.connectors import Normalization
 from trainer.connectors.encoding import REWARDS_STATE
 from trainer.env_runners.messages import (
@@ -57,6 +58,7 @@ _LOGGER = logging.getLogger(__name__)
 
 SUFFIX: Final = ".crash"
 _FORMAT: Final = 1
+_SIGNATURE: Final = "signature"
 _MOST_FILES: Final = 20
 _PLACE: Final = (
     "root_seed",
@@ -135,6 +137,7 @@ _RECORD: Final = shapes.fields(
     optional={
         "table": TABLE_RECORD,
         "acting": ACTING_RECORD,
+        _SIGNATURE: shapes.TEXT,
         "algorithm": shapes.TEXT,
         "config": shapes.fields(
             {
@@ -155,13 +158,18 @@ class CrashFiles:
     """
 
     def __init__(
-        self, directory: str | None = None, *, about: Mapping[str, Any] | None = None
+        self,
+        directory: str | None = None,
+        *,
+        about: Mapping[str, Any] | None = None,
+        is_own_work: bool = False,
     ) -> None:
         """Writes nothing yet.
 
         Without a directory, it never writes. `about` is plain data that says which algorithm and
-        config it is.
+        config it is. What is this user's own work is signed (`checkpoints.signatures`).
         """
+        self._is_own_work = is_own_work
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._about = dict(about or {})
         self._num_written = 0
@@ -189,7 +197,10 @@ class CrashFiles:
             return ""  # how much it plays depends on the clock
         try:
             record = {**self._about, **record_of(place, weights, request, why=why)}
-            path = self._save(encode(record, name="what a runner was asked"), place)
+            data = encode(record, name="what a runner was asked")
+            if self._is_own_work and (signature := sign(data)) is not None:
+                data = encode({**record, _SIGNATURE: signature})
+            path = self._save(data, place)
         except (OSError, StateError) as error:
             _LOGGER.warning("What %s was asked could not be kept: %s", place.name, error)
             return ""
@@ -235,6 +246,12 @@ def record_of(
             else {}
         ),
     }
+
+
+def is_own_crash(record: State) -> bool:
+    """Whether this user's run wrote what a file holds on this machine."""
+    rest = {name: value for name, value in record.items() if name != _SIGNATURE}
+    return is_own(encode(rest), record.get(_SIGNATURE))
 
 
 def read_crash(path: str | Path) -> State:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from checkpoints import check_shape
-from checkpoints.arguments import checked_methods, integer, takes
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import integer, number, optional, takes
 from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners, EnvRunner
@@ -132,7 +131,6 @@ class _Shares:
         )
 
 
-@checked_methods()
 class EnvRunnerGroup:
     """The env runners of one purpose.
 
@@ -506,6 +504,7 @@ class EnvRunnerGroup:
 
     # ---- the user's own code in the runners
 
+    @takes(timeout_seconds=optional(number(infinite=True)))
     def foreach_env_runner(
         self,
         func: Callable[..., Any] | str | Sequence[Callable[..., Any]],

@@ -13,10 +13,9 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from checkpoints.data_classes import dataclass
 from trainer.env_runners.messages import (
     Assignment,
     PlayTimes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import gymnasium as gym
@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
 from checkpoints import state_shapes as shapes
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import EnvRunner

@@ -8,11 +8,10 @@ import math
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (

@@ -35,9 +35,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from checkpoints.data_classes import dataclass
 from trainer.runtime.machine_facts import MachineFacts
 from trainer.runtime.messages import Lost, Outcome, Published
 
@@ -333,10 +333,6 @@ class Engine(Protocol):
 
         It may be used again, and closed again.
         """
-
-    @property
-    def for_owners(self) -> TakeOver | None:
-        """What workers call first that will start workers of their own, to start them faster."""
 
 
 class StallWatch:

@@ -24,11 +24,11 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, TimeoutError  # noqa: A004 - 3.10's
-from concurrent.futures import process as executors
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue, SimpleQueue
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,11 +60,9 @@ from trainer.runtime.process_start import (
     LOOK_EVERY_S,
     ForkServerWatch,
     ImportPath,
-    NamedSemaphores,
     choose_start_method,
     end_group,
     end_stopped_fork_server,
-    fork_own_server,
     guard_group,
     keep_temporary_directory,
     make_context,
@@ -147,7 +145,6 @@ class LocalPlace(WatchedPlace):
     def _make_own(self) -> None:
         """Makes what belongs to this process, and not to one that was forked from it."""
         self._context = make_context(self._start_method, self._keep_process)
-        self._semaphores = NamedSemaphores(self._context)
         try:
             self._signals: Any = self._context.RawValue(worker_main.CallSignals)
         except OSError as error:
@@ -210,9 +207,7 @@ class LocalPlace(WatchedPlace):
             initializer=_initialize,
             initargs=(self._signals, has_forkserver, path, self._inherit()),
         )
-        future = self._executor.submit(worker_main.construct, packed_factory)
-        _leave_pipes_to_worker(self._executor)
-        return future
+        return self._executor.submit(worker_main.construct, packed_factory)
 
     def submit(
         self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
@@ -241,7 +236,7 @@ class LocalPlace(WatchedPlace):
         with signals_deferred():
             self._begin_call()
             self._signals.must_end = False
-            future = _submitted(self._executor, worker_main.call, method, packed, buffers)
+            future = self._submitted(worker_main.call, method, packed, buffers)
             self._begin_waiting(future, limit)
 
     def _begin_waiting(self, future: Future[bytes], limit: StallLimit) -> None:
@@ -287,7 +282,6 @@ class LocalPlace(WatchedPlace):
             except BrokenProcessPool:
                 return self._lost(self._reap())
             self.is_busy = False
-            self._semaphores.unlink()  # it has answered, so it has opened them
         return packed
 
     @property
@@ -336,7 +330,7 @@ class LocalPlace(WatchedPlace):
         if self._executor is None or self.is_busy or self._closing is not None:
             return
         with signals_deferred():
-            self._closing = _submitted(self._executor, worker_main.end_in_order)
+            self._closing = self._submitted(worker_main.end_in_order)
 
     def stop(self, grace_s: float) -> None:
         """Lets the process end in order, then ends it; an interrupt ends it at once."""
@@ -383,16 +377,28 @@ class LocalPlace(WatchedPlace):
         self.is_busy = False
         self._is_inherited = True
         if executor is not None:
-            # Nor is it collected, or told to end with this process: it would write into a pipe of
-            # the original's. There is no public way.
+            # Nor is it collected: that takes a lock which the original may have held.
             _INHERITED.append(executor)
-            thread = getattr(executor, "_executor_manager_thread", None)
-            getattr(executors, "_threads_wakeups", {}).pop(thread, None)
         if self._pending is not None:
             future = _broken(_NotStartedError("this process was forked"))
             self._begin_waiting(future, self._watch.limit)
 
-    def _keep_process(self, process: BaseProcess) -> None:
+    def _submitted(self, function: Callable[..., bytes], *arguments: Any) -> Future[bytes]:
+        """Asks the worker; if it died while it was idle, the call fails like one under way."""
+        assert self._executor is not None  # noqa: S101 - the callers have looked
+        try:
+            future = self._executor.submit(function, *arguments)
+        except BrokenProcessPool as error:
+            return _broken(_DiedIdleError(str(error)))
+        # Before Python 3.12, the executor's thread can fail all calls between the moment in which
+        # `submit` finds it in order and that in which it notes this one, which would never end. So
+        # a call of a process that is dead by now is not waited for.
+        if _has_ended(self._process):
+            return _broken(_DiedIdleError("The process has ended."))
+        return future
+
+    def _keep_process(self, process: BaseProcess, arguments: Sequence[Any]) -> None:
+        _leave_pipes_to_worker(arguments)
         self._process = process
         if process.pid is not None:
             guard_group(process.pid)
@@ -414,25 +420,26 @@ class LocalPlace(WatchedPlace):
 def _shut_down(executor: ProcessPoolExecutor) -> None:
     """Waits for the executor's thread, which alone may collect the exit code.
 
-    It waits for the fork server, which tells the end of the process. Since Python 3.12 it holds the
-    executor's lock meanwhile, which `shutdown` wants: so that is called on a thread of its own, and
-    this one is free to see that the fork server does not answer.
+    It waits for the fork server, which tells the end of the process. So another thread waits for
+    it, and this one is free to see that the fork server does not answer.
     """
-    thread = getattr(executor, "_executor_manager_thread", None)
-    if thread is None or thread.ident is None:  # none, or never started: there is nothing to end
-        executor.shutdown(wait=thread is None, cancel_futures=True)
-        return
-    shut = functools.partial(executor.shutdown, wait=False, cancel_futures=True)
-    shutting = threading.Thread(target=shut, name="shuts an executor down", daemon=True)
+    shutting = threading.Thread(
+        target=_await_shutdown, args=(executor,), name="shuts an executor down", daemon=True
+    )
     try:
         shutting.start()
-    except RuntimeError:  # the interpreter is ending; it starts no threads then
-        shut()
+    except RuntimeError:  # there are too many threads, or the interpreter is ending
+        _await_shutdown(executor)
+        return
     watch = ForkServerWatch()
-    for waited_for in (thread, shutting):
-        while waited_for.is_alive():
-            waited_for.join(LOOK_EVERY_S)
-            watch.look()
+    while shutting.is_alive():
+        shutting.join(LOOK_EVERY_S)
+        watch.look()
+
+
+def _await_shutdown(executor: ProcessPoolExecutor) -> None:
+    with contextlib.suppress(RuntimeError):  # its thread could not be started
+        executor.shutdown(wait=True, cancel_futures=True)
 
 
 class _NotStartedError(BrokenProcessPool):
@@ -443,33 +450,30 @@ class _DiedIdleError(BrokenProcessPool):
     """The process was gone before it was asked, since an unknown time."""
 
 
-def _leave_pipes_to_worker(executor: ProcessPoolExecutor) -> None:
+def _leave_pipes_to_worker(arguments: Sequence[Any]) -> None:
     """Closes our copies of the worker's ends of the executor's pipes, once it has its own.
 
     As long as any process holds the writing end, there is no end of file: a worker that is killed
     in the middle of a long answer would leave the executor's thread waiting for the other half, and
-    ourselves for that thread, for ever. The same holds for a long request that is not read. There
-    is no public way to it.
+    ourselves for that thread, for ever. The same holds for a long request that is not read, before
+    Python 3.11.5. Both ends are private.
+
+    Args:
+        arguments: what the executor sends its process: among others the queue of its calls and that
+            of their results.
     """
-    for queue, end in (("_result_queue", "_writer"), ("_call_queue", "_reader")):
-        connection = getattr(getattr(executor, queue, None), end, None)
-        if connection is not None:
-            connection.close()
+    for argument in arguments:
+        end: Connection[Any, Any] | None = None
+        if isinstance(argument, SimpleQueue):
+            end = getattr(argument, "_writer", None)
+        elif isinstance(argument, Queue):
+            end = getattr(argument, "_reader", None)
+        if end is not None:
+            end.close()
 
 
-def _submitted(
-    executor: ProcessPoolExecutor, function: Callable[..., bytes], *arguments: Any
-) -> Future[bytes]:
-    """Asks a worker; if it died while it was idle, the call fails like one that was under way."""
-    try:
-        future = executor.submit(function, *arguments)
-    except BrokenProcessPool as error:
-        return _broken(_DiedIdleError(str(error)))
-    # Before Python 3.12, the executor's thread can fail all calls that are noted between the moment
-    # in which `submit` finds it in order and that in which it notes this one: which would never
-    # end. There is no public way.
-    text = getattr(executor, "_broken", False)
-    return _broken(_DiedIdleError(text)) if text else future
+def _has_ended(process: BaseProcess | None) -> bool:
+    return process is not None and bool(wait([process.sentinel], 0))
 
 
 def _broken(error: BrokenProcessPool) -> Future[bytes]:
@@ -506,10 +510,10 @@ class _Exit:
 def _end_before_exit(place: LocalPlace) -> None:
     """Lets a worker be killed before the interpreter waits for its executor's thread.
 
-    Finalizers run after that wait, which lasts for ever if a worker hangs. There is no public hook
-    before it; where the private one is missing, only such exits would hang. A process of
-    multiprocessing waits for its children even earlier, and forgets at its beginning what was to be
-    done at its end: so this is looked at with every start.
+    Finalizers run after that wait, which lasts for ever if a worker hangs. The only hook before it
+    is private; where it is missing, only such exits would hang. A process of multiprocessing waits
+    for its children even earlier, and forgets at its beginning what was to be done at its end: so
+    this is looked at with every start.
     """
     _LIVE.add(place)
     if _Exit.finalizer is None or not _Exit.finalizer.still_active():
@@ -588,8 +592,3 @@ class LocalEngine:
 
     def close(self) -> None:
         """Does nothing: it holds nothing besides places."""
-
-    @property
-    def for_owners(self) -> TakeOver | None:
-        """Makes a copy of the worker its fork server."""
-        return fork_own_server if self.start_method == "forkserver" else None

@@ -12,10 +12,9 @@ import importlib
 import platform
 import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from checkpoints.data_classes import dataclass
 
 _COMPARED: Final = ("numpy", "gymnasium", "local-trainer")
 _CPU_FILE: Final = Path("/proc/cpuinfo")

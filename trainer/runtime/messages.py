@@ -13,14 +13,13 @@ import pickle
 import signal
 import traceback
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import BufferCallback, find_culprit, pack_object
-from checkpoints.data_classes import dataclass
 from trainer.errors import RemoteError, SerializationError
 
 _LOGGER = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import lock_file
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW

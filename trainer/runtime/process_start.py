@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.machinery
 import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import sysconfig
 import threading
 import time
 import types
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import forkserver, process, resource_tracker, util
-from multiprocessing.context import BaseContext
+from dataclasses import dataclass
+from multiprocessing import forkserver, process, util
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext, ForkServerProcess, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final
 
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS
@@ -45,10 +45,15 @@ ANSWER_LIMIT_S = 60.0
 """How long one that runs is waited for: a new one imports modules first, which takes some time."""
 
 
+def _fork_server() -> Any:
+    """The one that multiprocessing keeps, of which `ensure_running` is a method."""
+    return getattr(forkserver.ensure_running, "__self__", None)
+
+
 def fork_server_pid() -> int | None:
     """The process id of the fork server that this process started; None if it has none."""
-    # There is no public way. Without it, the server is not watched.
-    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    # Private: nothing else tells which process hangs and has to be ended.
+    pid = getattr(_fork_server(), "_forkserver_pid", None)
     return pid if isinstance(pid, int) else None
 
 
@@ -130,73 +135,15 @@ def _end(pid: int, why: str) -> None:
 def forget_fork_server() -> None:
     """The next worker gets another server; this one is not, or no longer, a child of this process.
 
-    So it is in a forked copy of the process that started it. A fork server ends when no process
-    holds its pipe any more, so such a copy must not; and multiprocessing asks for the state of the
-    server as of a child.
+    So it is in a forked copy of the process that started it: multiprocessing asks for the state of
+    the server as of a child.
     """
-    if fork_server_pid() is None:
-        return
-    server: object = getattr(forkserver, "_forkserver", None)
-    alive_fd = getattr(server, "_forkserver_alive_fd", None)
-    vars(server).update(
-        _forkserver_address=None,
-        _forkserver_alive_fd=None,
-        _forkserver_pid=None,
-        _lock=threading.Lock(),
-    )
-    if isinstance(alive_fd, int):
-        with contextlib.suppress(OSError):
-            os.close(alive_fd)
+    if fork_server_pid() is not None:
+        _fork_server()._forkserver_pid = None
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_fork_server)
-
-
-def fork_own_server() -> None:
-    """Makes a copy of this process its fork server, so that its own workers need no new Python.
-
-    For a worker that will start workers, called before it has threads or code of the user's (as
-    `inherit` of a `WorkerPool`). The copy takes milliseconds where a new server imports everything
-    again. It is a child of this process like any other fork server of its own, and ends with it.
-    Where this cannot be done, nothing happens, and a server is started when it is needed.
-    """
-    server: Any = getattr(forkserver, "_forkserver", None)
-    is_known = sys.platform == "linux" and sys.version_info < (3, 14)  # it has a key from then on
-    if server is None or not is_known or threading.active_count() > 1:
-        return
-    resource_tracker.ensure_running()
-    with socket.socket(socket.AF_UNIX) as listener:
-        address = f"{util.get_temp_dir()}/fork-server-{os.getpid()}"
-        with contextlib.suppress(FileNotFoundError):  # of a process that had this number before
-            os.unlink(address)  # noqa: PTH108
-        listener.bind(address)
-        os.chmod(address, 0o600)  # noqa: PTH101 - as multiprocessing does
-        listener.listen()
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _serve_forks(listener.detach(), reading)
-    os.close(reading)
-    inherited = server._forkserver_alive_fd
-    vars(server).update(
-        _forkserver_address=address, _forkserver_alive_fd=writing, _forkserver_pid=pid
-    )
-    if inherited is not None:
-        os.close(inherited)
-
-
-def _serve_forks(listener: int, alive: int) -> NoReturn:
-    """In the copy: starts processes until the other end of `alive` is closed everywhere."""
-    try:
-        needed = {0, 1, 2, listener, alive, resource_tracker.getfd()}
-        opened = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 - numbers
-        for number in opened - needed:
-            with contextlib.suppress(OSError):  # that of the listing is closed
-                os.close(number)
-        forkserver.main(listener, alive, [])
-    finally:
-        os._exit(0)
 
 
 # ---- import path
@@ -323,8 +270,6 @@ START_METHOD_VARIABLE: Final = "LOCAL_TRAINER_START_METHOD"
 _ONE_THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _ABSTRACT_SOCKETS: Final = "abstract_sockets_supported"
 _LOCK: Final = threading.RLock()
-# Global because a fork copies all of them; weak, so that it keeps none alive.
-_STARTED: Final[weakref.WeakSet[BaseProcess]] = weakref.WeakSet()
 
 
 def choose_start_method() -> str:
@@ -438,11 +383,17 @@ def preload(modules: Sequence[str], start_method: str) -> None:
         _Server.modules_of_next = frozenset(names)
         lacks_one = not _SLOW_IMPORTS.intersection(names) <= _Server.modules
         is_known = _Server.pid is not None and _Server.pid == fork_server_pid()
-        # There is no public way. Without it, each worker imports by itself.
-        end = getattr(getattr(forkserver, "_forkserver", None), "_stop", None)
-        if lacks_one and is_known and end is not None and not multiprocessing.active_children():
-            with ForkServerWatch():
-                end()
+        if lacks_one and is_known and not multiprocessing.active_children():
+            _end_idle_fork_server()
+
+
+def _end_idle_fork_server() -> None:
+    pid = fork_server_pid()
+    if pid is None or not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        return
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # its state is left to multiprocessing
 
 
 @contextlib.contextmanager
@@ -480,16 +431,25 @@ def _start_method_known_to_all() -> Iterator[None]:
         multiprocessing.set_start_method(before, force=True)
 
 
-class _QuietProcess:
-    """A process that starts as described in this module; everything else is the process' own.
+OnStart = Callable[[BaseProcess, Sequence[Any]], None]
+"""Is given a process right after its start, and the arguments that it was sent."""
 
-    A wrapper and not a subclass, because multiprocessing pickles the process object for the child
-    by its class.
+
+class _StartedHere(BaseProcess):
+    """A process that starts as described in this module.
+
+    The exit code is collected by one thread at a time: multiprocessing looks for those of all its
+    processes whenever it starts another one, on whatever thread. Who loses that race against the
+    thread that waits for a process notes "the fork server is gone" (255) over the true code, or,
+    with spawn, sees none.
     """
 
-    def __init__(self, process: BaseProcess, on_start: Callable[[BaseProcess], None]) -> None:
-        self._process = process
-        self._on_start = on_start
+    on_start: Callable[[], None]
+    starter: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the process is sent of itself.
+        return {name: value for name, value in vars(self).items() if name != "on_start"}
 
     def start(self) -> None:
         with (
@@ -500,7 +460,7 @@ class _QuietProcess:
             ForkServerWatch(),
         ):
             try:
-                self._process.start()
+                super().start()
             except (ChildProcessError, FileNotFoundError):
                 # The user's os.wait() was told of its end, or its socket was cleared away.
                 forget_fork_server()
@@ -508,40 +468,36 @@ class _QuietProcess:
                 folder.mkdir(0o700, parents=True, exist_ok=True)
                 if folder.stat().st_uid != os.geteuid():  # its name was known to all users
                     raise
-                self._process.start()
+                super().start()
+            self.starter = os.getpid()
             _note_server()
-            _collect_one_at_a_time(self._process)
-        _STARTED.add(self._process)
-        self._on_start(self._process)
+        self.on_start()
+        del self.on_start  # with it the queues of an executor, and the names of their semaphores
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._process, name)
+    def join(self, timeout: float | None = None) -> None:
+        if self.starter != os.getpid():
+            return  # in a forked copy of its parent, which multiprocessing lets wait at its end
+        if wait([self.sentinel], timeout):
+            with _LOCK:
+                super().join(timeout)
 
-
-def _collect_one_at_a_time(process: BaseProcess) -> None:
-    """Lets one thread at a time collect the exit code of a process that has just been started.
-
-    multiprocessing looks for those of all its processes whenever it starts another one, on whatever
-    thread. Who loses that race against the thread that waits for a process notes "the fork server
-    is gone" (255) over the true code, or, with spawn, sees none. There is no public way.
-    """
-    popen: Any = getattr(process, "_popen", None)
-    if popen is None:
-        return
-    poll, collecting, weakly = type(popen).poll, threading.Lock(), weakref.proxy(popen)
-
-    def poll_alone(flag: int = os.WNOHANG) -> int | None:
-        if not collecting.acquire(blocking=flag != os.WNOHANG):
-            return None  # who waits for it tells
-        try:
-            return poll(weakly, flag)  # type: ignore[no-any-return]
-        finally:
-            collecting.release()
-
-    popen.poll = poll_alone
+    def is_alive(self) -> bool:
+        with _LOCK:
+            return super().is_alive()
 
 
-def make_context(start_method: str, on_start: Callable[[BaseProcess], None]) -> BaseContext:
+class _ForkServerProcess(_StartedHere, ForkServerProcess):
+    pass
+
+
+class _SpawnProcess(_StartedHere, SpawnProcess):
+    pass
+
+
+_KINDS: Final = {"forkserver": _ForkServerProcess, "spawn": _SpawnProcess}
+
+
+def make_context(start_method: str, on_start: OnStart) -> BaseContext:
     """A multiprocessing context whose processes start as described in this module.
 
     Args:
@@ -551,88 +507,23 @@ def make_context(start_method: str, on_start: Callable[[BaseProcess], None]) -> 
     """
     _keep_forkserver_private()
     context: Any = type(multiprocessing.get_context(start_method))()
-    make_process = context.Process
 
-    def make_quiet_process(*args: Any, **kwargs: Any) -> _QuietProcess:
+    def make_process(*, args: Sequence[Any] = (), **settings: Any) -> BaseProcess:
         with _LOCK, _allowed_to_have_children():  # a process is a daemon if its maker is one
-            return _QuietProcess(make_process(*args, **kwargs), on_start)
+            process: _StartedHere = _KINDS[start_method](args=tuple(args), **settings)
+        process.on_start = functools.partial(on_start, process, args)
+        return process
 
-    context.Process = make_quiet_process
+    context.Process = make_process
     return context  # type: ignore[no-any-return]
 
 
-def _forget_process(started: BaseProcess) -> None:
-    """In a forked copy of the process that started it: gives up what this copy holds of another.
-
-    There is no public way. Left as they are, multiprocessing waits at the end of this process for
-    children that are not its own, and pipes whose end tells a child that its parent is gone stay
-    open as long as this process lives.
-    """
-    getattr(process, "_children", set()).discard(started)
-    finalizer = getattr(getattr(started, "_popen", None), "finalizer", None)
-    for descriptor in getattr(finalizer, "_args", None) or ():
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-
-
-def _after_fork() -> None:
-    _LOCK.release()
-    for started in list(_STARTED):
-        _forget_process(started)
-    _STARTED.clear()
-
-
 if hasattr(os, "register_at_fork"):
-    # The lock: a fork in the middle of `starting` would copy its hidden main module and changed
-    # path, and no thread to put them back.
+    # A fork in the middle of `starting` would copy its hidden main module and changed path, and no
+    # thread to put them back.
     os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_after_fork
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
-
-
-# ---- semaphores
-#
-# Names of semaphores, given back as soon as they are not needed any more. multiprocessing gives
-# each of its locks a name in the file system, by which a child opens it, and removes the name
-# when the lock is collected. Where Python ends without that (SIGTERM, SIGKILL), its resource
-# tracker removes the names, and complains of leaked semaphores. Without a name there is nothing
-# to leak, and the lock works on: like an open file that was removed.
-
-_KINDS: Final = ("Lock", "BoundedSemaphore")
-"""What the queues of an executor are made of."""
-
-
-class NamedSemaphores:
-    """The names of the locks that a context makes, until `unlink` removes them."""
-
-    def __init__(self, context: BaseContext) -> None:
-        """Notes the names of what the context makes from now on."""
-        self._names: set[str] = set()
-        for kind in _KINDS:
-            setattr(context, kind, self._noting(getattr(context, kind)))
-
-    def _noting(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def make_and_note(*args: Any, **kwargs: Any) -> Any:
-            made = make(*args, **kwargs)
-            # There is no public way to a name. Where this one is gone, Python complains as before.
-            name = getattr(getattr(made, "_semlock", None), "name", None)
-            if isinstance(name, str):
-                self._names.add(name)
-            return made
-
-        return make_and_note
-
-    def unlink(self) -> None:
-        """Removes the names; only for when the child has opened the semaphores."""
-        if not self._names:
-            return
-        names, self._names = self._names, set()
-        for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
-            # A finalizer that is running just now, in another thread, has no arguments any more.
-            given = getattr(finalizer, "_args", None) or ()
-            if any(isinstance(value, str) and value in names for value in given):
-                with contextlib.suppress(OSError):  # another process has removed it
-                    finalizer()
 
 
 # ---- process groups
@@ -701,7 +592,6 @@ for folder in folders:
     import shutil
     shutil.rmtree(folder, ignore_errors=True)
 """
-_TEMPORARY_DIRECTORY: Final = "tempdir"
 
 
 class _Reaper:
@@ -713,7 +603,7 @@ class _Reaper:
     groups: Final[set[int]] = set()
     folder = ""
     is_folder_ours = False
-    inherited_folder: str | None = None
+    is_forked_copy = False
     has_failed = False
 
 
@@ -764,25 +654,16 @@ def keep_temporary_directory() -> None:
     """
     if _Reaper.folder:
         return
-    settings = getattr(multiprocessing.current_process(), "_config", {})
-    before = settings.get(_TEMPORARY_DIRECTORY)
-    folder = util.get_temp_dir()
-    is_told_by_parent = before is not None and (
-        before == _Reaper.inherited_folder or multiprocessing.parent_process() is not None
-    )
-    _Reaper.folder, _Reaper.is_folder_ours = folder, not is_told_by_parent
+    _Reaper.folder = util.get_temp_dir()
+    # Else it may be that of the parent, which made it and has told where it is.
+    _Reaper.is_folder_ours = not _Reaper.is_forked_copy and multiprocessing.parent_process() is None
     if _Reaper.is_folder_ours and _Reaper.pipe is not None:
-        _tell(f"/{folder}")
+        _tell(f"/{_Reaper.folder}")
 
 
 def reaper_pid() -> int | None:
     """The process id of the reaper; None if there is none yet."""
     return _Reaper.pid
-
-
-def reaper_pipe() -> int | None:
-    """The open file by which the reaper is told, by number; None if there is none yet."""
-    return _Reaper.pipe
 
 
 def _tell(line: str) -> None:
@@ -854,8 +735,7 @@ def _keep_groups_after_fork() -> None:
     pipe, _Reaper.pipe, _Reaper.pid = _Reaper.pipe, None, None
     _Reaper.groups.clear()
     _Reaper.folder, _Reaper.is_folder_ours = "", False
-    settings = getattr(multiprocessing.current_process(), "_config", {})
-    _Reaper.inherited_folder = settings.get(_TEMPORARY_DIRECTORY)
+    _Reaper.is_forked_copy = True
     if pipe is not None:
         with contextlib.suppress(OSError):
             os.close(pipe)

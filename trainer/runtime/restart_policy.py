@@ -13,10 +13,8 @@ Pure: no clocks, no processes.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
-
-from checkpoints.data_classes import dataclass
 
 _FIRST_BACK_OFF_S: Final = 0.05
 _LONGEST_BACK_OFF_S: Final = 1.0

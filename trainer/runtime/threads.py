@@ -22,7 +22,6 @@ import numpy as np
 
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import TrainerError
-from trainer.importing import FROZEN_BY_PYTHON
 
 # ---- side by side
 #
@@ -344,6 +343,10 @@ def single_threaded_blas() -> SingleThreadedBlas:
 # ---- garbage
 
 
+_FROZEN_BY_PYTHON: Final = 1_000
+"""Python 3.12 begins with some 400 frozen objects. A program that freezes has many thousands."""
+
+
 class _Frozen:
     """Who froze objects of this process. Python counts them one by one: 30 ms for 2 million."""
 
@@ -374,7 +377,7 @@ def sparing_old_objects() -> Iterator[None]:
     then on: `gc.unfreeze()` would thaw them, too.
     """
     if not (_Frozen.here or _Frozen.by_the_program):
-        _Frozen.by_the_program = gc.get_freeze_count() > FROZEN_BY_PYTHON
+        _Frozen.by_the_program = gc.get_freeze_count() > _FROZEN_BY_PYTHON
     if _Frozen.here or _Frozen.by_the_program:
         yield
         return

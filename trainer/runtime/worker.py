@@ -22,16 +22,13 @@ import contextlib
 import ctypes
 import faulthandler
 import io
-import logging
 import multiprocessing
 import os
 import select
 import signal
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver, util
 from typing import Any, BinaryIO, Final, cast
 
 import cloudpickle
@@ -39,7 +36,7 @@ import cloudpickle
 from trainer.errors import DebuggerError, RunnerError
 from trainer.runtime.engine import NUM_NOTES, Signals, TakeOver, show_progress_by
 from trainer.runtime.messages import Reply, describe_failure, pack
-from trainer.runtime.process_start import ImportPath, fork_server_pid, lead_group
+from trainer.runtime.process_start import ImportPath, lead_group
 from trainer.runtime.signals import FOR_MAIN_PROCESS
 from trainer.runtime.threads import set_blas_threads
 
@@ -263,7 +260,6 @@ def initialize(
 def prepare_process(import_path: ImportPath, take_over: TakeOver | None) -> None:
     """What every process of ours does first; it does not yet end with its parent."""
     lead_group()
-    _forget_inherited_ends()
     if sys.breakpointhook is sys.__breakpointhook__:
         sys.breakpointhook = _refuse_breakpoint
     import_path.take_over()
@@ -279,26 +275,6 @@ def prepare_process(import_path: ImportPath, take_over: TakeOver | None) -> None
     with contextlib.suppress(Exception):
         faulthandler.enable()
     set_blas_threads(1)
-
-
-def _forget_inherited_ends() -> None:
-    """From here on, what is registered for the end of the process is the user's code's own.
-
-    A process that is copied from a fork server has what modules registered there, such as folders
-    to be removed. They are the server's.
-    """
-    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
-        finalizer.atexit = False
-    clear = getattr(atexit, "_clear", None)
-    if clear is None:
-        return
-    clear()
-    # Python's own, which do for this process what they would do for any.
-    run_finalizers = getattr(weakref.finalize, "_exitfunc", None)
-    end_multiprocessing = getattr(util, "_exit_function", None)
-    for function in (logging.shutdown, run_finalizers, end_multiprocessing):
-        if function is not None:
-            atexit.register(function)
 
 
 def _refuse_breakpoint(*arguments: Any, **settings: Any) -> Any:
@@ -324,28 +300,11 @@ def die_with_parent(*, has_forkserver: bool) -> None:
         threading.Thread(target=watch, name="parent-watch", daemon=True).start()
     if has_forkserver and sys.platform == "linux":
         # The thread above cannot run while C code holds the interpreter lock. The kernel can: the
-        # fork server ends with the main process, and takes its children along. (Not with spawn:
-        # there the "parent" is the *thread* that started us, which may end long before the main
-        # process.)
+        # workers of a fork server that was killed cannot be told of, and end with it. (Not with
+        # spawn: there the "parent" is the *thread* that started us, which may end long before the
+        # main process.)
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        _let_forkserver_end()
-
-
-def _let_forkserver_end() -> None:
-    """Closes our copy of the pipe by which the fork server notices that the main process is gone.
-
-    Each worker inherits the pipe's writing end, so that the fork server would outlive the main
-    process as long as one worker does. There is no public way to it; without this, only workers
-    that hold the interpreter lock at that moment stay behind.
-    """
-    server = getattr(forkserver, "_forkserver", None)
-    alive_fd = getattr(server, "_forkserver_alive_fd", None)
-    if fork_server_pid() is not None:
-        return  # that of a server of our own (`fork_own_server`)
-    if server is not None and isinstance(alive_fd, int):
-        server._forkserver_alive_fd = None
-        os.close(alive_fd)
 
 
 def construct(packed_factory: bytes) -> bytes:
@@ -367,7 +326,8 @@ def end_in_order() -> bytes:
         what `call("close")` returns.
     """
     reply = call("close", pack(()))
-    # multiprocessing ends its processes without them, and there is no public way.
+    # Private: we end the process from outside, and before Python 3.13 copies of a fork server end
+    # without handlers. What libraries leave to them (temporary folders, licences) would stay.
     run_handlers = getattr(atexit, "_run_exitfuncs", None)
     if run_handlers is not None:
         run_handlers()

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import AlgorithmStoppedError
-from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, TakeOver, beat, nothing
+from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, beat, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
 from trainer.runtime.worker import refuse_while_unpacking
@@ -91,11 +91,6 @@ class WorkerPool:
             known = (value, self.engine.publish(value, name=kind))
             self._published[kind] = known
         return cast(T, known[1])
-
-    @property
-    def for_owners(self) -> TakeOver | None:
-        """For `inherit`, of workers that will start workers of their own: starts those faster."""
-        return self.engine.for_owners
 
     def now_s(self) -> float:
         """The engine's clock in seconds; only differences mean something."""

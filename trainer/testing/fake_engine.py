@@ -24,10 +24,10 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.runtime.engine import (
     UNLIMITED,
@@ -515,11 +515,6 @@ class FakeEngine:
 
     def close(self) -> None:
         """Does nothing: it holds nothing besides places."""
-
-    @property
-    def for_owners(self) -> None:
-        """Nothing: no process is started."""
-        return None
 
     # ---- script
 

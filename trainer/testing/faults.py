@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,6 @@ import gymnasium
 import numpy as np
 
 from callbacks import EVENTS, RLlibCallback
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import lock_file
 from checkpoints.nearest_names import did_you_mean
 from trainer.env_runners import EnvRunner

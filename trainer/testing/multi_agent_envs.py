@@ -6,14 +6,13 @@ ScriptedMultiAgentEnv   plays a table: who is observed when, what is paid, who e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from trainer.envs import CopiedAgents, MultiAgentEnv
 from trainer.types import AgentId
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.agent_ids import canonical_order, listed
 from trainer.envs import AnswerChecks, EnvAgents, as_multi_agent_env

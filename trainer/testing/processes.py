@@ -6,19 +6,19 @@ import contextlib
 import gc
 import os
 import signal
+import stat
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing import forkserver, resource_tracker
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from trainer.actors.registry import registry_of_this_process
-from trainer.runtime.process_start import reaper_pid, reaper_pipe
+from trainer.runtime.process_start import fork_server_pid, reaper_pid
 
 # ---- killer
 
@@ -180,6 +180,7 @@ def _state_of(pid: int) -> str:
 
 _HAS_PROC: Final = Path("/proc/self/fd").is_dir()
 _DESCRIPTORS: Final = Path("/proc/self/fd" if _HAS_PROC else "/dev/fd")
+_TRACKER: Final = "multiprocessing.resource_tracker"
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the place of shared memory, not of files
 
 
@@ -266,34 +267,46 @@ def _descendants() -> dict[object, str]:
 
 
 def _helper_pids() -> set[int]:
-    """The processes that are kept for the next use; multiprocessing has no public way to its."""
-    helpers = (
-        reaper_pid(),
-        getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None),
-        getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None),
-    )
-    return {pid for pid in helpers if pid is not None}
+    """The processes that this one keeps for the next use."""
+    told = subprocess.run(
+        ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="],  # noqa: S607 - its folder differs
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    lines = [line.split(None, 2) for line in told.splitlines() if _TRACKER in line]
+    trackers = {int(pid) for pid, parent, _ in lines if int(parent) == os.getpid()}
+    return trackers | {pid for pid in (reaper_pid(), fork_server_pid()) if pid is not None}
+
+
+def _pipes_to_helpers() -> set[str]:
+    found = set()
+    for pid in _helper_pids():
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            found |= {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    return {target for target in found if target.startswith("pipe:")}
 
 
 def _open_files() -> dict[object, str]:
-    helpers = (
-        reaper_pipe(),
-        getattr(getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd", None),
-        getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None),
-    )
+    pipes = _pipes_to_helpers() if _HAS_PROC else set()
     found: dict[object, str] = {}
     for path in _DESCRIPTORS.iterdir():
-        if int(path.name) in helpers:
-            continue
         try:
             target = str(path.readlink())
         except OSError:
-            if _HAS_PROC:
-                continue  # it was open for this listing only
+            if _HAS_PROC or _is_pipe(int(path.name)):
+                continue  # it was open for this listing only; or may lead to a helper
             target = ""  # elsewhere these are no links
-        if not Path(target).name.startswith("pym-"):
+        if target not in pipes and not Path(target).name.startswith("pym-"):
             found[path.name, target] = f"{path.name} {target}".strip()
     return found
+
+
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
 
 
 def _shared_blocks() -> dict[object, str]:

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -27,7 +27,6 @@ from checkpoints.arguments import (
     shown,
     text,
 )
-from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.tune.parts import Part

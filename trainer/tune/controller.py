@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
 from trainer.seeding import trial_seed

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from checkpoints.data_classes import dataclass
 from trainer.tune.journal_entries import CommittedEntry, Entry, ReportEntry, TimeEntry
 
 # ---- the record of one trial

@@ -14,10 +14,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
-from checkpoints.data_classes import dataclass
 from trainer.errors import JournalError
 
 MOST: Final = 2**53

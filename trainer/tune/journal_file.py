@@ -1,10 +1,11 @@
 """The journal as a file: one writer, whole lines, a checksum in each, a torn end forgiven.
 
-    {"length": 57, "crc32": "89abcdef", "entry": {"event": "report", …}}
+    {"length": 57, "crc32": "89abcdef", "signature": "…", "entry": {"event": "report", …}}
 
-Length and CRC-32 are of the entry's text. A last line that is not whole was being written when the
-process or the machine stopped: nothing had been done about it, so it is dropped. Damage before the
-last line is an error that names the line; nothing is guessed and nothing is overwritten.
+Length, CRC-32 and signature (`checkpoints.signatures`) are of the entry's text. A last line that is
+not whole was being written when the process or the machine stopped: nothing had been done about it,
+so it is dropped. Damage before the last line is an error that names the line; nothing is guessed
+and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from callbacks import AnyCallbackError
 from checkpoints import CheckpointError, FileSystem
 from checkpoints.file_system import remedy
 from checkpoints.interrupts import signals_deferred
+from checkpoints.signatures import Signer, signer
 from trainer.errors import JournalError, TrainerError
 
 _LOGGER = logging.getLogger(__name__)
 
 JOURNAL_FILE: Final = "journal.jsonl"
 _LINE: Final = re.compile(
-    rb'\{"length": (\d{1,18}), "crc32": "([0-9a-f]{8})", "entry": (.*)\}\n?', re.S
+    rb'\{"length": (\d{1,18}), "crc32": "([0-9a-f]{8})",'
+    rb'(?: "signature": "([0-9a-f]{64})",)? "entry": (.*)\}\n?',
+    re.S,
 )
 _ADVICE: Final = (
     "Nothing was changed. Bring the file back from a copy, or begin a new experiment under another "
@@ -49,10 +53,12 @@ class JournalFile:
 
     Args:
         path: the file; made by the first `append`.
+        signs: whether what is appended is this user's own work, which opens without a question.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, signs: bool = False) -> None:
         self._path = path
+        self._signer = signer(may_make=True) if signs else None
         self._descriptor: int | None = None
         self._is_synced = True
 
@@ -82,7 +88,7 @@ class JournalFile:
 
     def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Writes entries behind all others, or nothing of them; a JournalError if it cannot."""
-        data = b"".join(line_of(entry) for entry in entries)
+        data = b"".join(line_of(entry, self._signer) for entry in entries)
         if not data:
             return
         try:
@@ -124,10 +130,26 @@ class JournalFile:
         )
 
 
-def line_of(entry: Mapping[str, Any]) -> bytes:
-    """The line of an entry."""
+def line_of(entry: Mapping[str, Any], own: Signer | None = None) -> bytes:
+    """The line of an entry, signed by its user's key if that is given."""
     text = json.dumps(entry).encode()
-    return b'{"length": %d, "crc32": "%08x", "entry": %s}\n' % (len(text), zlib.crc32(text), text)
+    signature = b"" if own is None else b' "signature": "%s",' % own.sign(text).encode()
+    return b'{"length": %d, "crc32": "%08x",%s "entry": %s}\n' % (
+        *(len(text), zlib.crc32(text)),
+        *(signature, text),
+    )
+
+
+def is_own_journal(path: Path) -> bool:
+    """Whether this user wrote every whole line of a journal on this machine."""
+    own = signer(may_make=False)
+    if own is None:
+        return False
+    lines = path.read_bytes().splitlines(keepends=True)
+    found = [_LINE.fullmatch(line) for line in lines if line.endswith(b"\n")]
+    return bool(found) and all(
+        line is not None and own.is_own(line[4], (line[3] or b"").decode()) for line in found
+    )
 
 
 def read_journal(path: Path) -> ReadJournal:
@@ -187,7 +209,7 @@ def _entry_of(line: bytes) -> dict[str, Any] | None:
     found = _LINE.fullmatch(line)
     if found is None or not line.endswith(b"\n"):
         return None
-    length, checksum, text = found.groups()
+    length, checksum, _, text = found.groups()
     if len(text) != int(length) or zlib.crc32(text) != int(checksum, 16):
         return None
     try:

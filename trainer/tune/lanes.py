@@ -17,14 +17,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from checkpoints.data_classes import dataclass
 from trainer.actors.registry import outer_registry_to_inherit
-from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit, TakeOver
+from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit
 from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
 from trainer.runtime.worker_pool import WorkerPool
@@ -329,17 +327,15 @@ class Lane:
         place: Place | LocalPlace,
         bootstraps: Bootstraps,
         happenings: deque[Happening],
-        prepare: Callable[[TrialBootstrap], None],
         *,
         trial_timeout_s: float | None = None,
-        patience: Patience = Patience(),  # noqa: B008 - it is frozen
+        patience: Patience = Patience(),
         reuses_process: bool = False,
     ) -> None:
         self.number = number
         self.place = place
         self._bootstraps = bootstraps
         self._happenings = happenings
-        self._prepare = prepare  # the start of a process
         self._limit = StallLimit(trial_timeout_s, "trial_timeout_s")
         self._patience = patience
         self._reuses_process = reuses_process
@@ -508,7 +504,6 @@ class Lane:
         if self._reuses_process and self.place.is_running and origin.checkpoint is None:
             self.place.submit("reset", (boot,))
             return
-        self._prepare(boot)
         self.place.start(self._bootstraps.packed(boot), self._limit)
 
     def _save_next(self, running: _Running) -> None:
@@ -626,12 +621,6 @@ def _text(failed: Failed) -> str:
 # ---- all lanes
 
 
-def _take_all_over(*take_overs: TakeOver | None) -> None:
-    for take_over in take_overs:
-        if take_over is not None:
-            take_over()
-
-
 class Lanes:
     """All lanes of an experiment.
 
@@ -654,7 +643,6 @@ class Lanes:
     ) -> None:
         self._happenings: deque[Happening] = deque()
         self._pool: WorkerPool | None = None
-        self._take_over: TakeOver | None = None
         if in_process:
             places: list[Any] = [LocalPlace() for _ in range(number)]
         else:
@@ -663,20 +651,13 @@ class Lanes:
                 names,
                 engine=engine,
                 preload_modules=_PRELOADED,
-                inherit=self._inherited,
+                inherit=outer_registry_to_inherit,
             )
             places = [self._pool[index] for index in range(1, number + 1)]
         self.lanes = [
-            Lane(index, place, bootstraps, self._happenings, self._prepare, **settings)
+            Lane(index, place, bootstraps, self._happenings, **settings)
             for index, place in enumerate(places)
         ]
-
-    def _prepare(self, boot: TrialBootstrap) -> None:
-        if self._pool is not None:
-            self._take_over = self._pool.for_owners if boot.starts_processes else None
-
-    def _inherited(self) -> TakeOver:
-        return partial(_take_all_over, outer_registry_to_inherit(), self._take_over)
 
     def __getitem__(self, number: int) -> Lane:
         return self.lanes[number]

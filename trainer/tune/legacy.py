@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.data_classes import dataclass
 from checkpoints.links import check_links
 from trainer.errors import TuneError
 from trainer.tune.checkpoint import Checkpoint

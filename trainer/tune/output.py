@@ -19,7 +19,8 @@ import numpy as np
 
 from callbacks.ready_made.display import LineOutput, Surface, live_surface
 from callbacks.ready_made.progress import duration
-from checkpoints.arguments import checked_arguments, shown
+from checkpoints import arguments as checks
+from checkpoints.arguments import shown, takes
 from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.controller import Controller
@@ -29,6 +30,7 @@ from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, v
 
 _LOGGER = logging.getLogger(__name__)
 _WIDEST_NAME: Final = 24
+_COLUMNS: Final = checks.optional(checks.either(checks.several(checks.text()), checks.mapping()))
 _OF_RAY: Final = frozenset(
     {
         "total_samples",
@@ -98,7 +100,13 @@ class ProgressReporter(Part):
         ArgumentError: an argument is of another kind.
     """
 
-    @checked_arguments
+    @takes(
+        metric_columns=_COLUMNS,
+        parameter_columns=_COLUMNS,
+        max_progress_rows=checks.integer(),
+        max_report_frequency=checks.number(infinite=True),
+        sort_by_metric=checks.boolean(),
+    )
     def __init__(
         self,
         *,

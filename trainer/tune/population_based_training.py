@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments, shown
+from checkpoints import arguments as checks
+from checkpoints.arguments import shown, takes
 from checkpoints.trees import named_leaves, same
 from trainer.config import AlgorithmConfig
 from trainer.errors import TuneError
@@ -69,7 +70,16 @@ class PopulationBasedTraining(TrialScheduler):
 
     has_fixed_population: bool = True
 
-    @checked_arguments
+    @takes(
+        perturbation_interval=checks.number(infinite=True),
+        burn_in_period=checks.number(infinite=True),
+        quantile_fraction=checks.number(),
+        resample_probability=checks.number(),
+        log_config=checks.boolean(),
+        require_attrs=checks.boolean(),
+        synch=checks.boolean(),
+        bounds_checked=checks.boolean(),
+    )
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -462,7 +472,6 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     needs_metric: bool = False
     has_fixed_population: bool = True
 
-    @checked_arguments
     def __init__(self, policy_file: str | Path) -> None:
         self._file = Path(policy_file).expanduser()
         self.config, self._changes = self._read()

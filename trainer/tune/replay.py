@@ -12,10 +12,9 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoints.data_classes import dataclass
 from checkpoints.trees import same
 from trainer.errors import JournalError
 from trainer.tune.journal_entries import (

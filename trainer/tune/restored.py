@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.data_classes import dataclass
 from checkpoints.links import check_links
 from trainer.errors import TuneError
 from trainer.name_resolution import PROGRAM, stranger
@@ -23,6 +23,7 @@ from trainer.tune.journal_entries import AmendEntry, DecideEntry, Entry, entry_f
 from trainer.tune.journal_file import (
     JOURNAL_FILE,
     ReadJournal,
+    is_own_journal,
     read_first_entry,
     read_journal,
 )
@@ -90,6 +91,7 @@ class RestoredExperiment:
         resume: what to do with trials that have ended.
         tune_config: given by the caller, or None.
         run_config: given by the caller, or None.
+        is_trusted: whether its journal may name code: it is this user's own, or that was allowed.
     """
 
     folder: Path
@@ -97,6 +99,7 @@ class RestoredExperiment:
     resume: ResumeConfig
     tune_config: TuneConfig | None
     run_config: RunConfig | None
+    is_trusted: bool
     _read: ReadJournal | None = None
 
     @classmethod
@@ -106,23 +109,26 @@ class RestoredExperiment:
         resume: ResumeConfig,
         tune_config: TuneConfig | None,
         run_config: RunConfig | None,
+        *,
+        allow_code: bool,
     ) -> RestoredExperiment:
         """Reads the header; a TuneError if there is no experiment."""
         check_kind("tune_config", tune_config, TuneConfig)
         check_kind("run_config", run_config, RunConfig)
         folder = Path(path).expanduser().resolve()
-        return cls(folder, read_header(folder), resume, tune_config, run_config)
+        header = read_header(folder)
+        is_trusted = allow_code or is_own_journal(folder / JOURNAL_FILE)
+        return cls(folder, header, resume, tune_config, run_config, is_trusted)
 
-    def setup(self, trainable: Any, param_space: Any, *, allow_code: bool) -> ExperimentSetup:
+    def setup(self, trainable: Any, param_space: Any) -> ExperimentSetup:
         """What the caller gave, filled up from the header, and compared with it.
-
-        Unless `allow_code`, only what the caller gave may name code.
 
         Raises:
             TuneError: parts differ that must be the same; names both values of each.
         """
         header = self.header
-        source = PROGRAM if allow_code else stranger(_IF_TRUSTED).handing_in(*_given(param_space))
+        source = stranger(_IF_TRUSTED).handing_in(*_given(param_space))
+        source = PROGRAM if self.is_trusted else source
         if param_space is None:
             if header.get("plain_space") is None:
                 raise TuneError(

@@ -6,12 +6,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.optional_import import optional_module
-from checkpoints.data_classes import dataclass
 from checkpoints.links import check_links
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import named_leaves

@@ -15,13 +15,12 @@ import bisect
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import boolean, integer, number, takes
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.parts import Part
@@ -257,7 +256,13 @@ class ASHAScheduler(TrialScheduler):
     closes those below; NaN is worse than every number.
     """
 
-    @checked_arguments
+    @takes(
+        max_t=number(infinite=True),
+        grace_period=number(infinite=True),
+        reduction_factor=number(infinite=True),
+        brackets=integer(),
+        stop_last_trials=boolean(),
+    )
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -399,7 +404,11 @@ class HyperBandScheduler(TrialScheduler):
     are the paper's.
     """
 
-    @checked_arguments
+    @takes(
+        max_t=number(infinite=True),
+        reduction_factor=number(infinite=True),
+        stop_last_trials=boolean(),
+    )
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -542,7 +551,12 @@ class MedianStoppingRule(TrialScheduler):
         hard_stop: False pauses trials instead, and lets them go on when all others have ended.
     """
 
-    @checked_arguments
+    @takes(
+        grace_period=number(infinite=True),
+        min_samples_required=integer(),
+        min_time_slice=integer(),
+        hard_stop=boolean(),
+    )
     def __init__(
         self,
         time_attr: str = "training_iteration",

@@ -16,12 +16,12 @@ import decimal
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments, shown
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import shown
 from checkpoints.nearest_names import did_you_mean
 from checkpoints.trees import mapped, same
 from trainer.config import AlgorithmConfig
@@ -251,26 +251,22 @@ def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     return listed
 
 
-@checked_arguments
 def uniform(lower: float, upper: float) -> Range:
     """Floats in [lower, upper)."""
     return _checked(Range("uniform", float(lower), float(upper)))
 
 
-@checked_arguments
 def quniform(lower: float, upper: float, q: float) -> Range:
     """Floats that are multiples of q in [lower, upper]; halves are rounded to the even multiple."""
     return _checked(Range("quniform", float(lower), float(upper), float(q)))
 
 
-@checked_arguments
 def loguniform(lower: float, upper: float, base: float = 10) -> Range:
     """Floats in [lower, upper) whose logarithm is uniform; its base changes nothing."""
     _check_base("loguniform", base)
     return _checked(Range("loguniform", float(lower), float(upper), is_log=True))
 
 
-@checked_arguments
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Range:
     """As `loguniform`, rounded to multiples of q in [lower, upper]."""
     _check_base("qloguniform", base)
@@ -302,13 +298,11 @@ def qlograndint(lower: int, upper: int, q: int = 1, base: float = 10) -> Range:
     return _ints("qlograndint", lower, upper, q, is_log=True)
 
 
-@checked_arguments
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     """Normally distributed floats."""
     return _normal(Normal(float(mean), float(sd)))
 
 
-@checked_arguments
 def qrandn(mean: float, sd: float, q: float) -> Normal:
     """Normally distributed floats, rounded to multiples of q."""
     return _normal(Normal(float(mean), float(sd), float(q)))

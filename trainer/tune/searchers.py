@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
 from zlib import crc32
 
 import numpy as np
 
 from checkpoints.arguments import shown
-from checkpoints.data_classes import dataclass
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.parts import Part

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NoReturn
@@ -20,7 +20,6 @@ import numpy as np
 
 from callbacks.ready_made.result_files import jsonable
 from checkpoints.arguments import plain_scalar
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import ArrivalFlag
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict

@@ -8,12 +8,12 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside
 from checkpoints.trees import copied_if_possible
 from trainer.algorithms.building import require_env

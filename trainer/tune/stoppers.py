@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import checked_arguments, shown
+from checkpoints.arguments import integer, number, one_of, optional, shown, takes
 from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
 from trainer.tune.parts import Part
@@ -99,7 +99,7 @@ class MaximumIterationStopper(Stopper):
     keys = ("training_iteration",)
     is_of_trial = True
 
-    @checked_arguments
+    @takes(max_iter=integer())
     def __init__(self, max_iter: int) -> None:
         """Takes the bound.
 
@@ -135,7 +135,13 @@ class TrialPlateauStopper(Stopper):
 
     is_of_trial = True
 
-    @checked_arguments
+    @takes(
+        std=number(infinite=True),
+        num_results=integer(),
+        grace_period=integer(),
+        metric_threshold=optional(number(infinite=True)),
+        mode=one_of(None, "min", "max"),
+    )
     def __init__(
         self,
         metric: str,
@@ -188,7 +194,11 @@ class ExperimentPlateauStopper(Stopper):
         patience: rows for which the plateau must last.
     """
 
-    @checked_arguments
+    @takes(
+        std=number(infinite=True),
+        top=integer(),
+        patience=integer(),
+    )
     def __init__(
         self,
         metric: str,

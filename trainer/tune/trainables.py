@@ -12,14 +12,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import cloudpickle
 import numpy as np
 
-from checkpoints.data_classes import dataclass
 from checkpoints.nearest_names import nearest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import (
@@ -495,12 +494,6 @@ class TrainableSpec:
         elif asked is None and self.kind == "class":
             asked = self.target.default_resource_request(config)
         return 1.0 if asked is None else checked_cpus(asked)
-
-    def may_start_processes(self, config: Any) -> bool:
-        """Whether a trial with this config may have processes, such as env runners."""
-        if self.algorithm is None:
-            return True
-        return _cpus_of_algorithm(self.algorithm, config, self.source) > 1
 
     def with_shared_arrays(self, folder: Path) -> TrainableSpec:
         """The same with its large arrays written to files of a folder, once for all trials."""

@@ -21,12 +21,12 @@ import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
-from checkpoints.data_classes import dataclass
 from checkpoints.file_system import numbered_beside, remedy, replacing
 from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError

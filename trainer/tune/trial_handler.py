@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 from typing import Any, Final
@@ -30,7 +31,6 @@ import numpy as np
 
 from callbacks.packing import unpack_object
 from checkpoints.arguments import plain_scalar
-from checkpoints.data_classes import dataclass
 from checkpoints.interrupts import signals_deferred
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
@@ -105,7 +105,6 @@ class TrialBootstrap:
         names: algorithms and trainables that have names there.
         is_own_process: False in the tuner's process.
         time_total_s: seconds that earlier processes took.
-        starts_processes: it may start processes, such as runners.
     """
 
     trainable: bytes | TrainableSpec
@@ -122,7 +121,6 @@ class TrialBootstrap:
     names: Sequence[bytes] = ()
     is_own_process: bool = True
     time_total_s: float = 0.0
-    starts_processes: bool = False
 
     def __call__(self, signals: CallSignals | None) -> TrialHandler:
         """Makes the trial."""

@@ -11,13 +11,12 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from checkpoints.data_classes import dataclass
 from trainer.envs import packed_registrations
 from trainer.errors import TuneError
 from trainer.metrics import comparable
@@ -460,7 +459,6 @@ class TrialRecords:
             names=self._names,
             is_own_process=not tuning.in_process,
             time_total_s=record.time_total_s,
-            starts_processes=self._spec.may_start_processes(start.config),
         )
 
     def packed(self, boot: TrialBootstrap) -> bytes:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoints.arguments import boolean, takes
 from checkpoints.file_system import numbered_beside
 from trainer.errors import TuneError
-from trainer.name_resolution import PROGRAM
 from trainer.runtime.run_lock import RunLock
 from trainer.tune.configs import (
     ResumeConfig,
@@ -36,10 +36,7 @@ from trainer.tune.journal_file import (
 )
 from trainer.tune.restored import RestoredExperiment, read_header
 from trainer.tune.results import ResultGrid
-from trainer.tune.setup import PARAMETERS_FOLDER, ExperimentSetup, check_kind, drawn_configs
-from trainer.tune.trainables import (
-    algorithm_config,
-)
+from trainer.tune.setup import PARAMETERS_FOLDER, ExperimentSetup, check_kind
 
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 
@@ -143,7 +140,7 @@ class Tuner:
             _refuse_existing(folder)
             self._folder = folder
             plan = setup.plan(setup.tune_config.num_samples)
-            journal = JournalFile(folder / JOURNAL_FILE)
+            journal = JournalFile(folder / JOURNAL_FILE, signs=True)
             header = setup.header(plan, folder.name)
             journal.append([header])
             journal.sync()
@@ -165,7 +162,7 @@ class Tuner:
     def _restored_experiment(
         restored: RestoredExperiment, setup: ExperimentSetup
     ) -> tuple[Experiment, ExperimentPlan]:
-        journal = JournalFile(restored.folder / JOURNAL_FILE)
+        journal = JournalFile(restored.folder / JOURNAL_FILE, signs=restored.is_trusted)
         entries = restored.entries(journal.read(restored.read_before()))
         plan = setup.plan(restored.header["num_samples"])
         experiment = setup.experiment(plan, restored.folder)
@@ -217,6 +214,7 @@ class Tuner:
     # ---- restoring
 
     @_OfClass
+    @takes(resume_errored=boolean(), restart_errored=boolean(), allow_code=boolean())
     def restore(
         cls,  # noqa: N805 - it is given the class
         path: str | Path,
@@ -267,9 +265,11 @@ class Tuner:
         resume = ResumeConfig(
             errored="restart" if restart_errored else "resume" if resume_errored else "skip",
         )
-        restored = RestoredExperiment.at(path, resume, tune_config, run_config)
+        restored = RestoredExperiment.at(
+            path, resume, tune_config, run_config, allow_code=allow_code
+        )
         with followed(restored.folder):
-            setup = restored.setup(trainable, param_space, allow_code=allow_code)
+            setup = restored.setup(trainable, param_space)
         made: Tuner = cls(_setup=setup)  # type: ignore[operator]  # it is the class
         made._restored = restored
         return made
@@ -311,16 +311,6 @@ def extended(
         **resume,
     )
     return made
-
-
-def opens_with_code_only(tuner: Tuner) -> bool:
-    """Whether the folder of an experiment names code, so that it opens with `allow_code` only."""
-    setup = tuner._setup
-    algorithm = setup.spec.algorithm
-    return algorithm is not None and any(
-        algorithm_config(algorithm, config, source=PROGRAM).names_code()
-        for config in drawn_configs(setup.space)
-    )
 
 
 def silence(tuner: Tuner) -> None:

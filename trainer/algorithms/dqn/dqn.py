@@ -19,22 +19,14 @@ between neighbouring atoms, and the loss is its cross-entropy with p(s, a).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import (
-    boolean,
-    checked_methods,
-    function,
-    integer,
-    number,
-    one_of,
-    optional,
-)
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import boolean, function, integer, number, one_of, optional
 from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
@@ -181,7 +173,6 @@ class DQNSettings(ReplaySettings):
     td_error_loss_fn: str
 
 
-@checked_methods()
 class DQNLearner(ReplayLearner):
     """Deep Q-learning (Mnih et al. 2015) with the extensions of Hessel et al. 2018.
 
@@ -472,7 +463,6 @@ class DQNConfig(OffPolicyConfig):
 # ---- algorithm
 
 
-@checked_methods()
 class DQN(OffPolicyAlgorithm):
     """Deep Q-learning (Mnih et al. 2015).
 

@@ -12,14 +12,13 @@ through it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from checkpoints.arguments import checked_methods
-from checkpoints.data_classes import dataclass
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, section
 from trainer.config.sections import SectionT
@@ -74,7 +73,6 @@ def pg_loss(returns: Array, *, terms: DistributionTerms) -> PGLoss:
 # ---- learner
 
 
-@checked_methods()
 class PGLearner(EpisodeLearner):
     """Policy gradient with Monte Carlo returns (Williams 1992, section 5).
 
@@ -244,7 +242,6 @@ class ReturnPostprocessing:
 # ---- algorithm
 
 
-@checked_methods()
 class PG(OnPolicyAlgorithm):
     """Policy gradient without a value function: REINFORCE (Williams 1992).
 

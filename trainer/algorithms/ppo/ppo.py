@@ -20,15 +20,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
 
-from checkpoints.arguments import boolean, checked_methods, number, optional, require_keys
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import boolean, number, optional, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.sections import GivenSchedule, SectionT
@@ -218,7 +217,6 @@ class PPOSettings(LearnerSettings):
     vf_clip_param: float | None
 
 
-@checked_methods()
 class PPOLearner(EpisodeLearner):
     """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
 
@@ -229,7 +227,6 @@ class PPOLearner(EpisodeLearner):
     """
 
     settings: PPOSettings
-    moving_settings: ClassVar[tuple[str, ...]] = ("kl_coeff",)
 
     def __init__(
         self,
@@ -563,7 +560,6 @@ class AdvantagePostprocessing:
 # ---- algorithm
 
 
-@checked_methods()
 class PPO(OnPolicyAlgorithm):
     """Proximal Policy Optimization (Schulman et al. 2017).
 

@@ -7,24 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import (
-    Check,
-    boolean,
-    checked_methods,
-    either,
-    mapping,
-    number,
-    one_of,
-    optional,
-)
-from checkpoints.data_classes import dataclass
+from checkpoints.arguments import Check, boolean, either, mapping, number, one_of, optional
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
@@ -248,7 +238,6 @@ class SACLosses:
         return self.policy_loss + self.alpha_loss + sum(critic.loss for critic in self.critics)
 
 
-@checked_methods()
 class SACLearner(ReplayLearner):
     """Soft actor-critic (Haarnoja et al. 2018b) for squashed Gaussian and for Discrete policies.
 
@@ -737,7 +726,6 @@ class SACConfig(OffPolicyConfig):
 # ---- algorithm
 
 
-@checked_methods()
 class SAC(OffPolicyAlgorithm):
     """Soft actor-critic (Haarnoja et al. 2018), for bounded Box and for Discrete actions.
 

@@ -1,0 +1,307 @@
+"""What this user saved on this machine opens without a question; everything else asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callbacks import CallbackError, RLlibCallback
+from checkpoints import CheckpointError, CodeNotAllowedError, read_manifest
+from checkpoints.signatures import DATA_VARIABLE, is_own, sign
+from tests import command_line
+from tests.command_line import SMALL
+from trainer import Algorithm, PPOConfig, StochasticSampling, tune
+from trainer.errors import JournalError
+from trainer.runner_group.crash_files import is_own_crash, read_crash
+from trainer.testing import CountdownEnv
+from trainer.tune.journal_file import line_of
+
+
+class Mine(RLlibCallback):
+    """A callback of this module: code in a checkpoint."""
+
+
+class Own(StochasticSampling):
+    """A strategy of this module."""
+
+
+def config() -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment(CountdownEnv)
+        .env_runners(num_env_runners=0, exploration_config={"type": f"{__name__}.Own"})
+        .training(train_batch_size=8, minibatch_size=8, num_epochs=1, model={"fcnet_hiddens": [2]})
+        .callbacks(Mine)
+    )
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    with config().build_algo() as algo:
+        return Path(algo.save_to_path(tmp_path / "run" / "checkpoints" / "000000"))
+
+
+def opens(path: Path) -> bool:
+    try:
+        Algorithm.from_checkpoint(path).stop()
+    except CodeNotAllowedError:
+        return False
+    return True
+
+
+def test_what_was_saved_here_opens(saved: Path) -> None:
+    with Algorithm.from_checkpoint(saved) as algo:
+        assert algo.config.callbacks_class is Mine
+        again = Path(algo.save_to_path(saved.with_name("000001")))
+    assert opens(again)
+
+
+def test_what_was_moved_or_copied_opens(saved: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(saved, tmp_path / "copied")
+    assert opens(Path(copied))
+    assert opens(Path(shutil.move(saved, tmp_path / "moved")))
+
+
+@pytest.mark.usefixtures("saved")
+def test_what_another_user_or_machine_saved_asks(
+    saved: Path, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("as_another_user")
+    assert not opens(saved)
+    Algorithm.from_checkpoint(saved, allow_code=True).stop()
+    sign(b"this user has a key as well")
+    assert not opens(saved)
+
+
+def test_what_was_saved_asks_when_the_key_is_gone(saved: Path) -> None:
+    key = Path(os.environ[DATA_VARIABLE]) / "signing-key"
+    aside = key.rename(key.with_name("aside"))
+    try:
+        assert not opens(saved)
+    finally:
+        aside.rename(key)
+    assert opens(saved)
+
+
+@pytest.mark.parametrize("changed", ["signature", "iteration", "taken from another"])
+def test_what_was_changed_asks_or_is_damaged(changed: str, saved: Path, tmp_path: Path) -> None:
+    file = saved / "manifest.json"
+    fields = json.loads(file.read_text())
+    if changed == "signature":
+        last = fields["signature"][-1]
+        fields["signature"] = fields["signature"][:-1] + ("0" if last != "0" else "1")
+    elif changed == "iteration":
+        fields["metadata"]["training_iteration"] = 7
+    else:
+        with config().build_algo() as algo:
+            other = read_text_of(Path(algo.save_to_path(tmp_path / "other")))
+        fields["signature"] = other["signature"]
+    file.write_text(json.dumps(fields, indent=1) + "\n")
+    try:
+        assert not opens(saved)
+    except CheckpointError:
+        assert changed == "iteration"  # the checksum does not fit
+
+
+def read_text_of(path: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads((path / "manifest.json").read_text())
+    return fields
+
+
+def test_one_changed_byte_of_the_code_is_never_run(saved: Path) -> None:
+    code = saved / "code.pkl"
+    data = bytearray(code.read_bytes())
+    data[len(data) // 2] ^= 1
+    code.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"code\.pkl"):
+        Algorithm.from_checkpoint(saved)
+
+
+def test_what_goes_on_from_a_strangers_file_is_not_signed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0).build_algo() as algo:
+        theirs = algo.save_to_path(tmp_path / "theirs")
+    request.getfixturevalue("as_another_user")
+    with Algorithm.from_checkpoint(theirs) as algo:
+        mine = algo.save_to_path(tmp_path / "mine")
+    assert not read_manifest(mine).is_own
+    with Algorithm.from_checkpoint(theirs, allow_code=True) as algo:
+        assert read_manifest(algo.save_to_path(tmp_path / "trusted")).is_own
+
+
+# ---- experiments, crash files, configs
+
+
+ENV_MODULE = "a_module_with_an_env_of_mine"
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The dotted path of an env in a module of the user's folder."""
+    text = "from trainer.testing import CountdownEnv\nclass Mine(CountdownEnv): pass\n"
+    (tmp_path / f"{ENV_MODULE}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, ENV_MODULE, raising=False)
+    return f"{ENV_MODULE}.Mine"
+
+
+SPACE: dict[str, Any] = {
+    "num_env_runners": 0,
+    "train_batch_size": 8,
+    "minibatch_size": 8,
+    "num_epochs": 1,
+    "model": {"fcnet_hiddens": [2]},
+    "lr": tune.choice([1e-3]),
+}
+
+
+def test_an_experiment_that_was_begun_here_goes_on_and_anothers_asks(
+    env: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    tune.Tuner(
+        "PPO",
+        param_space={**SPACE, "env": env},
+        tune_config=tune.TuneConfig(in_process=True),
+        run_config=tune.RunConfig(
+            name="e", storage_path=str(tmp_path), stop={"training_iteration": 1}, verbose=0
+        ),
+    ).fit()
+    more = {"tune_config": tune.TuneConfig(num_samples=2, in_process=True)}
+    grid = tune.Tuner.restore(tmp_path / "e", "PPO", **more).fit()
+    assert [result.error for result in grid] == [None, None]
+    journal = tmp_path / "e" / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole.replace(b'"lr": 0.001', b'"lr": 0.002', 1))
+    with pytest.raises(JournalError):
+        tune.Tuner.restore(tmp_path / "e", "PPO")
+    *lines, last = whole.splitlines(keepends=True)
+    forged = line_of(json.loads(last[last.index(b'"entry": ') + 9 : -2]))
+    journal.write_bytes(b"".join([*lines, forged]))  # one line that is not signed
+    with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
+        tune.Tuner.restore(tmp_path / "e", "PPO")
+    journal.write_bytes(whole)
+    tune.Tuner.restore(tmp_path / "e", "PPO")
+    request.getfixturevalue("as_another_user")
+    with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
+        tune.Tuner.restore(tmp_path / "e", "PPO")
+    tune.Tuner.restore(tmp_path / "e", "PPO", allow_code=True)
+
+
+class Failing(RLlibCallback):
+    def on_episode_end(self, **kwargs: Any) -> None:
+        raise ValueError("on purpose")
+
+
+def test_a_crash_file_that_was_written_here_is_played_and_anothers_asks(
+    env: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    made = config().environment(env, env_config={"min_length": 3}).callbacks(None)
+    made.env_runners(exploration_config={"type": f"{__name__}.Own"})
+    made.callbacks(on_episode_end=None).fault_tolerance(crash_dir=str(tmp_path / "crashes"))
+    with made.copy().callbacks(Failing).build_algo() as algo, pytest.raises(CallbackError):
+        _ = [algo.train() for _ in range(20)]
+    (file,) = (tmp_path / "crashes").glob("*.crash")
+    record = read_crash(file)
+    assert is_own_crash(record)
+    assert not is_own_crash({**record, "number": record["number"] + 1})
+    request.getfixturevalue("as_another_user")
+    assert not is_own_crash(record)
+
+
+TRAIN = ["--stop-iterations", "1", "--num-env-runners", "0"]
+
+
+def test_a_config_that_a_run_wrote_begins_it_again(
+    env: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    command_line.run("train", "--env", env, *SMALL, *TRAIN, "--run-dir", "one", folder=tmp_path)
+    settings = ["train", "--config", "one/settings.json", "--run-dir"]
+    command_line.run(*settings, "two", folder=tmp_path)
+    file = tmp_path / "one" / "settings.json"
+    text = file.read_text()
+    file.write_text(text.replace('"iterations": 1', '"iterations": 2'))
+    refused = command_line.run(*settings, "three", folder=tmp_path, code=1).stderr
+    assert f"`env` names '{env}'" in refused
+    command_line.run(*settings, "three", "--env", env, folder=tmp_path)
+    file.write_text(text)
+    request.getfixturevalue("as_another_user")
+    assert "--allow-code" in command_line.run(*settings, "four", folder=tmp_path, code=1).stderr
+
+
+def test_a_config_of_ones_own_asks_once(env: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"env": env, "config": {"lr": 0.001}}))
+    words = ["train", "--config", "mine.json", *SMALL, *TRAIN, "--run-dir"]
+    assert "--allow-code" in command_line.run(*words, "one", folder=tmp_path, code=1).stderr
+    command_line.run(*words, "one", "--allow-code", folder=tmp_path)
+    command_line.run(*words, "two", folder=tmp_path)
+    file.write_text(file.read_text() + "\n")
+    assert "--allow-code" in command_line.run(*words, "three", folder=tmp_path, code=1).stderr
+
+
+# ---- the key
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the key of a new user will be."""
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
+    return tmp_path / "data" / "signing-key"
+
+
+def test_a_key_is_made_when_something_is_saved_for_this_user_alone(key: Path) -> None:
+    assert not is_own(b"a", "0" * 64)
+    assert not key.exists()  # reading makes none
+    signature = sign(b"a")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert is_own(b"a", signature)
+    assert not is_own(b"b", signature)
+    assert not is_own(b"a", None)
+    assert [path.name for path in key.parent.iterdir()] == [key.name]
+
+
+def test_a_key_that_others_can_read_or_of_another_length_is_none(
+    key: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    signature = sign(b"a")
+    key.chmod(0o640)
+    assert sign(b"a") is None
+    assert not is_own(b"a", signature)
+    assert "is not yours alone" in caplog.text
+    key.chmod(0o600)
+    assert is_own(b"a", signature)
+    key.write_bytes(b"short")
+    assert sign(b"a") is None
+
+
+def test_where_no_key_can_be_made_nothing_is_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "file" / "data"))
+    with config().build_algo() as algo:
+        path = Path(algo.save_to_path(tmp_path / "c"))
+    assert "signature" not in read_text_of(path)
+    assert "asks for allow_code=True like anybody's" in caplog.text
+
+
+def test_all_who_make_the_key_at_once_get_the_same(key: Path) -> None:
+    signatures: list[str | None] = []
+    threads = [threading.Thread(target=lambda: signatures.append(sign(b"a"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(signatures)) == 1
+    assert is_own(b"a", signatures[0])
+    assert [path.name for path in key.parent.iterdir()] == [key.name]
