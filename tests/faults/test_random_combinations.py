@@ -34,4 +34,4 @@ def nothing_is_logged() -> Iterator[None]:
 def test_faults_in_every_iteration_make_no_difference(seed: int, tmp_path: Path) -> None:
     run = disturbed(seed, tmp_path)
     assert run.trouble == [], drawn(seed).name
-    assert run.num_failures > 0
+    assert run.num_failures or run.num_kills  # where all is repaired, no iteration fails
