@@ -6,6 +6,7 @@ FROM python:3.12-slim
 # `docker run --init`: that init reaps processes whose parent is gone.
 WORKDIR /package
 COPY pyproject.toml setup.cfg README.md LICENSE ./
+COPY trainer_toolkit trainer_toolkit
 COPY checkpoints checkpoints
 COPY callbacks callbacks
 COPY trainer trainer

@@ -69,7 +69,7 @@ class Line:
 def process_seconds(code: str) -> float:
     """Seconds from the start of a Python process to its end; what it compiled is there already."""
     root = Path(__file__).parents[1]
-    for package in ("benchmarks", "trainer", "callbacks", "checkpoints"):
+    for package in ("benchmarks", "trainer", "trainer_toolkit", "callbacks", "checkpoints"):
         compileall.compile_dir(root / package, quiet=2)
     environment = {**os.environ, "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", code]

@@ -45,7 +45,7 @@ def seconds(*, has_bytecode: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ)
         if not has_bytecode:
-            for package in ("trainer", "callbacks", "checkpoints"):
+            for package in ("trainer", "trainer_toolkit", "callbacks", "checkpoints"):
                 source = Path(__file__).parents[1] / package
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(source, Path(folder) / package, ignore=ignored)

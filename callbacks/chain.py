@@ -36,8 +36,8 @@ from callbacks.spec import (
     object_problems,
 )
 from checkpoints import check_shape
-from checkpoints.arguments import require_keys
 from checkpoints.state_shapes import TEXT, anything, fields, list_of
+from trainer_toolkit.arguments import require_keys
 
 # ---- state matching
 #

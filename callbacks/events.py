@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from checkpoints.nearest_names import nearest
+from trainer_toolkit.nearest_names import nearest
 
 Derivation = Callable[[Mapping[str, Any]], Any]
 """A function from the keyword arguments of one firing to the value of one more argument."""

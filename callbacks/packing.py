@@ -251,7 +251,7 @@ def _items(values: Any, label: str) -> Iterator[_Part]:
 # ---- importable
 
 _LOADED_IN_WORKERS: Final = frozenset(
-    {"callbacks", "checkpoints", "trainer", "cloudpickle", "gymnasium", "numpy"}
+    {"callbacks", "checkpoints", "trainer", "trainer_toolkit", "cloudpickle", "gymnasium", "numpy"}
 )
 """Every worker process has imported these before it unpacks anything."""
 

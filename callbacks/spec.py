@@ -26,8 +26,8 @@ from typing import Any
 from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
 from callbacks.events import EVENTS, Derivation, Event, signature_text, unknown_event_text
-from checkpoints.arguments import argument_error
-from checkpoints.nearest_names import nearest
+from trainer_toolkit.arguments import argument_error
+from trainer_toolkit.nearest_names import nearest
 
 # ---- signatures
 

@@ -52,7 +52,6 @@ from checkpoints.errors import (
     LinkError,
     StateError,
 )
-from checkpoints.file_system import FileSystem
 from checkpoints.listing import (
     FoundCheckpoint,
     PathLike,
@@ -64,6 +63,7 @@ from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifes
 from checkpoints.state_shapes import check_shape, like
 from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import WhenOver, write_checkpoint
+from trainer_toolkit.files import FileSystem
 
 __all__ = [
     "CheckpointContents",

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from checkpoints.arguments import boolean, shown, takes
 from checkpoints.codec import NewArray, decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
@@ -68,7 +67,6 @@ from checkpoints.manifest import (
     version_differences,
     written_by_others,
 )
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import read_checkpoint
 from checkpoints.writer import (
     BackgroundSave,
@@ -77,6 +75,8 @@ from checkpoints.writer import (
     encode_checkpoint,
     write_encoded,
 )
+from trainer_toolkit.arguments import boolean, shown, takes
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- live arrays
 #

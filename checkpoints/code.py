@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import cloudpickle
 
-from checkpoints.arguments import boolean, takes
 from checkpoints.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
@@ -31,6 +30,7 @@ from checkpoints.errors import (
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import CODE_FILE, Manifest
 from checkpoints.reader import read_code_bytes
+from trainer_toolkit.arguments import boolean, takes
 
 # ---- moved paths
 #

@@ -49,9 +49,9 @@ from checkpoints.array_format import (
     new_array,
 )
 from checkpoints.errors import CheckpointCorruptError, StateError
-from checkpoints.file_system import ANY, CHANGED, FEW, StreamedHash, opened_regular_file, refused
-from checkpoints.interrupts import signals_deferred
 from checkpoints.manifest import FileEntry
+from checkpoints.strict_files import ANY, CHANGED, FEW, StreamedHash, opened_regular_file, refused
+from trainer_toolkit.interrupts import signals_deferred
 
 # ---- wire
 #

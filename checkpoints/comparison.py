@@ -8,13 +8,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import plain_scalar
 from checkpoints.array_format import Array, blocks, memory_order
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import encode
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
 from checkpoints.reader import read_checkpoint, verify
+from trainer_toolkit.arguments import plain_scalar
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60

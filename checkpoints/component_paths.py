@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from checkpoints.errors import CheckpointMismatchError, StateError
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _Value = TypeVar("_Value")
 

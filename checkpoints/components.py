@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol, runtime_checkable
 from checkpoints.codec import encode
 from checkpoints.component_paths import check_name
 from checkpoints.errors import CheckpointError, CheckpointMismatchError, StateError
-from checkpoints.file_system import regular_file_size
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import MANIFEST_FILE, Migration, StateMigrations, checked_migrations
 from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.state_shapes import TEXT, anything, check_shape, dict_of, fields, list_of, of_type
+from checkpoints.strict_files import regular_file_size
 
 # ---- component tree
 

@@ -51,13 +51,6 @@ from checkpoints.errors import (
     CheckpointVersionError,
     CheckpointWriteError,
 )
-from checkpoints.file_system import (
-    FileSystem,
-    read_regular_file,
-    regular_file_size,
-    remedy,
-)
-from checkpoints.interrupts import signals_deferred
 from checkpoints.listing import (
     DirectoryLock,
     FoundCheckpoint,
@@ -81,7 +74,10 @@ from checkpoints.manifest import (
     names_our_format,
 )
 from checkpoints.reader import verify
-from checkpoints.trees import at_path
+from checkpoints.strict_files import read_regular_file, regular_file_size
+from trainer_toolkit.files import FileSystem, remedy
+from trainer_toolkit.interrupts import signals_deferred
+from trainer_toolkit.trees import at_path
 
 # ---- directory
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from checkpoints.errors import LinkError
-from checkpoints.file_system import NOTHING_THERE, unreadable
+from checkpoints.strict_files import unreadable
+from trainer_toolkit.files import NOTHING_THERE
 
 _ENDLESS: Final = {
     stat.S_IFIFO: "a pipe",

@@ -33,17 +33,10 @@ from checkpoints.errors import (
     CheckpointVersionError,
     CheckpointWriteError,
 )
-from checkpoints.file_system import (
-    NoLocksError,
-    lock_file,
-    numbered_beside,
-    read_regular_file,
-    regular_file_size,
-    remedy,
-    unlock_file,
-)
-from checkpoints.interrupts import signals_deferred
 from checkpoints.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from checkpoints.strict_files import read_regular_file, regular_file_size
+from trainer_toolkit.files import NoLocksError, lock_file, numbered_beside, remedy, unlock_file
+from trainer_toolkit.interrupts import signals_deferred
 
 # ---- directory lock
 #

@@ -19,12 +19,6 @@ from typing import Any, Final, TypeVar
 from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
 from checkpoints.component_paths import ComponentNames, is_payload_name, select
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
-from checkpoints.file_system import (
-    opened_regular_file,
-    read_regular_file,
-    regular_file_size,
-    unreadable,
-)
 from checkpoints.links import check_inside
 from checkpoints.listing import (
     PathLike,
@@ -42,6 +36,12 @@ from checkpoints.manifest import (
     Manifest,
     StateMigrations,
     written_by_others,
+)
+from checkpoints.strict_files import (
+    opened_regular_file,
+    read_regular_file,
+    regular_file_size,
+    unreadable,
 )
 
 # ---- reader

@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from checkpoints.arguments import boolean, takes
 from checkpoints.array_format import Array
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_component
 from checkpoints.errors import CheckpointMismatchError
 from checkpoints.listing import PathLike
 from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.writer import write_whole_file
+from trainer_toolkit.arguments import boolean, takes
 
 _WEIGHTS: Final = "rl_module"
 """Last step of the path of components that hold weights."""

@@ -20,8 +20,6 @@ from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
 from checkpoints.directory import Replacement
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
-from checkpoints.file_system import ANY, FEW, FileSystem, StreamedHash, remedy, replacing
-from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from checkpoints.listing import PathLike, resolve_path, resolve_target
 from checkpoints.manifest import (
     CODE_FILE,
@@ -32,6 +30,9 @@ from checkpoints.manifest import (
     plain_metadata,
 )
 from checkpoints.reader import verify
+from checkpoints.strict_files import ANY, FEW, StreamedHash
+from trainer_toolkit.files import FileSystem, remedy, replacing
+from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 
 # ---- writer
 

@@ -1,4 +1,4 @@
-"""Writes docs/files.md: what each file of the three packages holds, in its own words.
+"""Writes docs/files.md: what each file of the four packages holds, in its own words.
 
     python docs/make_files.py            writes the page
     python docs/make_files.py --check    exit code 1 if the page is out of date; writes nothing
@@ -16,7 +16,7 @@ from made_page import write_or_check
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = Path(__file__).with_name("files.md")
-PACKAGES: Final = ("trainer", "callbacks", "checkpoints")
+PACKAGES: Final = ("trainer", "callbacks", "checkpoints", "trainer_toolkit")
 
 _INTRODUCTION: Final = """\
 # What is in which file

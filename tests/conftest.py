@@ -190,7 +190,7 @@ def enters_no_condition_unguarded() -> Iterator[None]:
     yield
     found = dict.fromkeys(unguarded)
     unguarded.clear()
-    assert not found, f"Put signals off there (checkpoints.interrupts): {', '.join(found)}"
+    assert not found, f"Put signals off there (trainer_toolkit.interrupts): {', '.join(found)}"
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Sees where our code enters a condition of `threading` that an interrupt could leave locked.
 
 An interrupt at just that moment is too rare to wait for: a hang that one of ten thousand Ctrl-C
-causes. So every test looks at every such moment instead; see `checkpoints.interrupts`.
+causes. So every test looks at every such moment instead; see `trainer_toolkit.interrupts`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from checkpoints.interrupts import signals_deferred
+from trainer_toolkit.interrupts import signals_deferred
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_OURS: Final = tuple(str(_ROOT / name) for name in ("checkpoints", "callbacks", "trainer"))
+_OURS: Final = tuple(
+    str(_ROOT / name) for name in ("trainer_toolkit", "checkpoints", "callbacks", "trainer")
+)
 _FOR_TESTS: Final = str(_ROOT / "trainer" / "testing")
 _LIBRARY: Final = str(Path(threading.__file__).parent)
 

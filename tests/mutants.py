@@ -189,7 +189,16 @@ SHOWN: Final = {
     "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
     "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
 }
-_COPIED: Final = ("trainer", "callbacks", "checkpoints", "tests", "benchmarks", "examples", "docs")
+_COPIED: Final = (
+    "trainer",
+    "trainer_toolkit",
+    "callbacks",
+    "checkpoints",
+    "tests",
+    "benchmarks",
+    "examples",
+    "docs",
+)
 _MOST_SECONDS: Final = 300
 _MOST_SECONDS_UNMUTATED: Final = 3600
 _FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)

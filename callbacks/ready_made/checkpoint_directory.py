@@ -26,9 +26,9 @@ from checkpoints import (
 )
 from checkpoints.code import moved_path
 from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
-from checkpoints.file_system import numbered_beside, remedy
 from checkpoints.links import check_inside
 from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
+from trainer_toolkit.files import numbered_beside, remedy
 
 # ---- directory claims
 #

@@ -17,8 +17,8 @@ import numpy as np
 from callbacks.errors import CallbackConfigError
 from checkpoints import CheckpointError
 from checkpoints.listing import resolve_path
-from checkpoints.nearest_names import nearest_names
-from checkpoints.trees import at_path, named_leaves
+from trainer_toolkit.nearest_names import nearest_names
+from trainer_toolkit.trees import at_path, named_leaves
 
 # ---- task names
 #

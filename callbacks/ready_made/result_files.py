@@ -22,10 +22,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from callbacks.optional_import import optional_module
-from checkpoints.arguments import plain_scalar
 from checkpoints.code import moved_path
-from checkpoints.file_system import numbered_beside, replacing
-from checkpoints.trees import named_leaves
+from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.files import numbered_beside, replacing
+from trainer_toolkit.trees import named_leaves
 
 # ---- line file
 #

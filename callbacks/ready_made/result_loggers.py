@@ -44,7 +44,7 @@ from callbacks.ready_made.result_files import (
 )
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
-from checkpoints.interrupts import ArrivalFlag, signals_deferred
+from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 
 # ---- background writer
 #

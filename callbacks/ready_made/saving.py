@@ -35,7 +35,7 @@ from callbacks.ready_made.stopping import COUNTS, Mode, Unit
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
 from checkpoints import CheckpointError, PathLike
-from checkpoints.file_system import replacing
+from trainer_toolkit.files import replacing
 
 # ---- saving callback
 #

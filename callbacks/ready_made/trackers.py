@@ -60,8 +60,8 @@ from callbacks.ready_made.tracker_services import (
 )
 from callbacks.views import AlgorithmView
 from checkpoints.code import moved_path
-from checkpoints.trees import named_leaves
 from checkpoints.writer import write_whole_file
+from trainer_toolkit.trees import named_leaves
 
 _LOGGER = logging.getLogger(__name__)
 _STEP: Final = "num_env_steps_sampled_lifetime"

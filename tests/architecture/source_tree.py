@@ -1,4 +1,4 @@
-"""The source of the three packages as syntax trees, read without importing any of it.
+"""The source of the four packages as syntax trees, read without importing any of it.
 
 Every rule of these tests is a function from such a tree to its problems, so that the same function
 can be shown a small tree that breaks the rule: a rule that never finds anything proves nothing.
@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("checkpoints", "callbacks", "trainer")
+PACKAGES: Final = ("trainer_toolkit", "checkpoints", "callbacks", "trainer")
 
 Problems = dict[str, str]
 """What breaks a rule: the place (the key of an exception to the rule) to a sentence about it."""
@@ -59,7 +59,7 @@ SourceTree = dict[str, Module]
 
 
 def read_tree(root: Path) -> SourceTree:
-    """Reads all modules of the three packages below a folder."""
+    """Reads all modules of the four packages below a folder."""
     tree: SourceTree = {}
     for package in PACKAGES:
         for file in sorted((root / package).rglob("*.py")):

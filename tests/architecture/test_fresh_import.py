@@ -24,8 +24,8 @@ ROOMS_OF_OTHERS: Final = frozenset({"tune", "reports", "cli", "testing"})
 """Rooms of `trainer` that a program which trains one algorithm does not enter."""
 
 _SHOW: Final = """
-import json, sys, trainer, callbacks, checkpoints
-files = {name: sys.modules[name].__file__ for name in ("trainer", "callbacks", "checkpoints")}
+import json, sys, trainer, callbacks, checkpoints, trainer_toolkit
+files = {name: sys.modules[name].__file__ for name in ("trainer", "callbacks", "checkpoints", "trainer_toolkit")}
 print(json.dumps({"loaded": sorted(sys.modules), "files": files}))
 """
 

@@ -1,4 +1,4 @@
-"""Who may import whom: the ranks of the rooms, and the order of the three packages."""
+"""Who may import whom: the ranks of the rooms, and the order of the four packages."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ HIGHEST_RANK_FOR_TESTING: Final = 4
 """`trainer/testing` stands beside the ranks: it imports these, and no room imports it."""
 
 PACKAGE_ORDER: Final = {
-    "checkpoints": {"checkpoints"},
-    "callbacks": {"callbacks", "checkpoints"},
-    "trainer": {"trainer", "callbacks", "checkpoints"},
+    "trainer_toolkit": {"trainer_toolkit"},
+    "checkpoints": {"checkpoints", "trainer_toolkit"},
+    "callbacks": {"callbacks", "checkpoints", "trainer_toolkit"},
+    "trainer": {"trainer", "callbacks", "checkpoints", "trainer_toolkit"},
 }
-"""What each package may import of the three."""
+"""What each package may import of the four."""
 
 DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"})
 """The distributions that we stand on; everything else is optional and needs an exception."""
@@ -167,7 +168,7 @@ def dependency_problems(tree: SourceTree) -> Problems:
 
 
 def _knows_no_envs(module: str) -> bool:
-    return not module.startswith("trainer") or room_of(module) in WITHOUT_ENVS
+    return not module.startswith("trainer.") or room_of(module) in WITHOUT_ENVS
 
 
 def engine_problems(tree: SourceTree) -> Problems:
@@ -240,7 +241,9 @@ def test_nothing_but_the_dependencies_is_imported() -> None:
 
 
 def test_every_room_has_a_rank() -> None:
-    rooms = {module.room for name, module in project_tree().items() if name.startswith("trainer")}
+    rooms = {
+        module.room for name, module in project_tree().items() if name.split(".")[0] == "trainer"
+    }
     assert {room for room in rooms if rank_of(room) is None} <= {TESTING}
 
 

@@ -21,13 +21,13 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from checkpoints import decode, encode
-from checkpoints.file_system import lock_file
 from tests.exact_runs import MADE, MaskedEnv, NestedEnv, after, carrying_over, die_soon, fail
 from tests.memory_modules import MODELS
 from tests.multi_agent_runs import told
 from tests.resume_cells import FEATURES, Cell, Run, different
 from trainer import Algorithm, AlgorithmConfig
 from trainer.testing.envs import TargetEnv
+from trainer_toolkit.files import lock_file
 
 pytestmark = pytest.mark.process
 

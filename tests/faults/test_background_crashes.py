@@ -19,11 +19,11 @@ from checkpoints import (
     read_checkpoint,
     verify,
 )
-from checkpoints.interrupts import signals_deferred
 from checkpoints.writer import BackgroundSave
 from tests.faults.test_checkpoint_crashes import EXIT_CODE, Interrupted, Recording, in_child
 from tests.small_runs import known
 from trainer import PPO, PPOConfig
+from trainer_toolkit.interrupts import signals_deferred
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks")
 

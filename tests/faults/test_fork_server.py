@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from checkpoints import Checkpointable, CheckpointWriteError, encode
-from checkpoints.interrupts import signals_deferred
 from tests.small_runs import kill
 from trainer import PPOConfig, RunnerLostError, actors
 from trainer.metrics import comparable
@@ -32,6 +31,7 @@ from trainer.runtime.process_start import (
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
+from trainer_toolkit.interrupts import signals_deferred
 
 pytestmark = [
     pytest.mark.process,

@@ -44,6 +44,7 @@ def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path: Path) -> No
         "checkpoints",
         "callbacks",
         "trainer",
+        "trainer_toolkit",
     )
     for name in names:
         ended("cp", "-r", ROOT / name, source / name, folder=tmp_path)
@@ -57,7 +58,7 @@ def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path: Path) -> No
     assert {f"{name}/py.typed" for name in ("callbacks", "checkpoints", "trainer")} <= set(files)
     tops = {name.split("/")[0] for name in files}
     assert {name for name in tops if not name.endswith(".dist-info")} == {
-        "callbacks", "checkpoints", "trainer"
+        "callbacks", "checkpoints", "trainer", "trainer_toolkit"
     }  # fmt: skip
     ended(sys.executable, "-m", "venv", "clean", folder=tmp_path)
     python = tmp_path / "clean" / "bin" / "python"

@@ -81,7 +81,7 @@ for num_env_runners in (0, 2):
 
 @pytest.fixture(scope="module")
 def without_old_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the three packages in which the quarantine is deleted."""
+    """A copy of the packages in which the quarantine is deleted."""
     root = tmp_path_factory.mktemp("without_old_names")
     for package in PACKAGES:
         shutil.copytree(PROJECT / package, root / package)  # with the bytecode: faster

@@ -36,7 +36,7 @@ from checkpoints import (
 )
 from checkpoints.array_format import blocks, memory_order, memory_pieces
 from checkpoints.codec import decode, encode_split
-from checkpoints.file_system import StreamedHash
+from checkpoints.strict_files import StreamedHash
 from checkpoints.writer import encode_checkpoint, write_encoded
 from tests.traced_memory import peak_bytes, takes_less
 from tests.unit.test_checkpoints_codec import VALUES, same

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest, nearest_names
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest, nearest_names
 
 NAMES = ["train_batch_size", "lr", "Gamma", "num_env_runners"]
 

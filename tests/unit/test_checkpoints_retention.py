@@ -24,8 +24,8 @@ from checkpoints import (
     read_manifest,
     write_checkpoint,
 )
-from checkpoints.file_system import regular_file_size
 from checkpoints.listing import DirectoryLock, leftover_path, parse_leftover
+from checkpoints.strict_files import regular_file_size
 
 
 def save(path: Path, iteration: int | None, **metrics: Any) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from checkpoints.trees import leaves, mapped, named_leaves, same
+from trainer_toolkit.trees import leaves, mapped, named_leaves, same
 
 Pair = namedtuple("Pair", "left right")
 NAN = float("nan")

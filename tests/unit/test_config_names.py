@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from checkpoints.arguments import number
 from trainer import tune
 from trainer.algorithms.dqn.dqn import DQNConfig
 from trainer.algorithms.ppo.ppo import PPOConfig
@@ -17,6 +16,7 @@ from trainer.config.config_values import ConfigValues
 from trainer.config.settings import NotProvided
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES
+from trainer_toolkit.arguments import number
 
 _SCHEDULE = [[0, 1e-3], [1000, 1e-4]]
 _SPECIAL_VALUES: dict[str, Any] = {

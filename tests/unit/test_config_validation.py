@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.arguments import integer, number
 from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import schedule
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.modules import DefaultModelConfig, PolicySpec, RLModule, RLModuleSpec
 from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
+from trainer_toolkit.arguments import integer, number
 
 
 def _problems(config: AlgorithmConfig) -> str:

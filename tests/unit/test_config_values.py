@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.trees import same
 from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import FrozenConfigError, NotProvided
 from trainer.config.settings import copy_value, deep_merge, freeze_value, is_plain_data
 from trainer.errors import ConfigError
+from trainer_toolkit.trees import same
 
 
 class _Env:

@@ -12,7 +12,6 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.trees import same
 from trainer.env_runners.env_slot import SlotTasks
 from trainer.env_runners.messages import SlotPosition
 from trainer.envs import EnvContext, VectorEnv
@@ -27,6 +26,7 @@ from trainer.envs.tasks import (
 )
 from trainer.errors import TaskError
 from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
+from trainer_toolkit.trees import same
 
 
 class PlainWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):

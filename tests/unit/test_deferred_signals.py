@@ -9,8 +9,8 @@ from types import FrameType
 
 import pytest
 
-from checkpoints import interrupts as deferred_signals
-from checkpoints.interrupts import signals_deferred
+from trainer_toolkit import interrupts as deferred_signals
+from trainer_toolkit.interrupts import signals_deferred
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 

@@ -19,7 +19,11 @@ import pytest
 import callbacks
 import checkpoints
 import trainer
-from checkpoints.arguments import (
+from trainer import tune
+from trainer.envs import multi_agent_env
+from trainer.modules.actor_critic import ActorCriticModule
+from trainer.testing.envs import CountdownEnv
+from trainer_toolkit.arguments import (
     ArgumentError,
     boolean,
     either,
@@ -27,10 +31,6 @@ from checkpoints.arguments import (
     optional,
     takes,
 )
-from trainer import tune
-from trainer.envs import multi_agent_env
-from trainer.modules.actor_critic import ActorCriticModule
-from trainer.testing.envs import CountdownEnv
 
 _FLAG = "True or False"
 _PIECES = "None or a list of pieces (ConnectorV2)"

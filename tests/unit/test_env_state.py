@@ -14,11 +14,11 @@ from gymnasium import wrappers
 from gymnasium.envs.registration import EnvSpec
 
 from checkpoints import decode, encode
-from checkpoints.trees import same
 from trainer.envs import EnvState, StatefulEnv, why_no_env_state
 from trainer.episodes.nested import copied
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import ContinuousEnv, TargetEnv, TaskCountdownEnv
+from trainer_toolkit.trees import same
 
 
 class Remembering(CountdownEnv):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from tests.lock_guard import unguarded
+from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ from tests.lowest_versions import lowest_versions
 from trainer.cli.main import make_parser
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("callbacks", "checkpoints", "trainer")
+PACKAGES = ("callbacks", "checkpoints", "trainer", "trainer_toolkit")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from checkpoints import decode
-from checkpoints.trees import same
 from tests.unit.test_env_slot import begin, cut, play, position_after, unchanged
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import SlotPosition
@@ -15,6 +14,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream, Role
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import TaskCountdownEnv
+from trainer_toolkit.trees import same
 
 LONG = {"min_length": 20, "max_length": 20}
 

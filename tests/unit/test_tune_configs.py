@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from checkpoints.arguments import ArgumentError
 from trainer import PPOConfig, tune
 from trainer.errors import TrainerError, TuneError
 from trainer.tune.configs import default_num_lanes
+from trainer_toolkit.arguments import ArgumentError
 
 
 @pytest.mark.parametrize(

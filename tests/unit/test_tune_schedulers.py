@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.arguments import ArgumentError
 from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
@@ -26,6 +25,7 @@ from trainer.tune.scheduling import (
     Verdict,
 )
 from trainer.tune.search_space import SearchSpace, uniform
+from trainer_toolkit.arguments import ArgumentError
 
 NAN = math.nan
 

@@ -11,10 +11,10 @@ from queue import Empty
 import numpy as np
 import pytest
 
-from checkpoints import interrupts
-from checkpoints.interrupts import ArrivalFlag
 from tests.alarms import alarm
 from trainer.tune.session import Session
+from trainer_toolkit import interrupts
+from trainer_toolkit.interrupts import ArrivalFlag
 
 WAIT_S = 0.002
 HANDLER_S = 0.006

@@ -27,8 +27,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from checkpoints.arguments import integer
-from checkpoints.nearest_names import nearest
 from trainer.actors.connection import Answer, close_links, wait_for
 from trainer.actors.handles import (
     ActorClass,
@@ -54,6 +52,8 @@ from trainer.errors import (
     ActorTimeoutError,
     ActorUsageError,
 )
+from trainer_toolkit.arguments import integer
+from trainer_toolkit.nearest_names import nearest
 
 __all__ = [
     "ActorClass",

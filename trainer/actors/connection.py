@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Final
 import cloudpickle
 
 from callbacks import PackingError
-from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.actors.process import FAILURE, HEADER, VALUE, is_actor, pack_arguments
 from trainer.actors.registry import ActorAddress, ActorRegistry, Ending, refuse_elsewhere
 from trainer.errors import (
@@ -32,6 +31,7 @@ from trainer.errors import (
     SerializationError,
 )
 from trainer.runtime.messages import Failure, Lost
+from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 
 # ---- actor answer
 #
@@ -44,7 +44,7 @@ class Arrival:
     """What another thread brings, once; any number of threads may wait for it.
 
     A `concurrent.futures.Future` without its lock, which an interrupt could leave taken (see
-    `checkpoints.interrupts`): each wait has a flag of its own.
+    `trainer_toolkit.interrupts`): each wait has a flag of its own.
 
     Attributes:
         outcome: a kind and a packed value, or why there is none; None until it is there.

@@ -22,8 +22,6 @@ from typing import IO, Any, ClassVar, Final, cast, overload
 from callbacks import PackingError
 from callbacks.packing import module_not_importable, pack_object
 from checkpoints import Checkpointable
-from checkpoints.interrupts import signals_deferred
-from checkpoints.nearest_names import did_you_mean, nearest
 from trainer.actors.connection import Answer, describe_end, link_to, wait_for
 from trainer.actors.process import ActorBootstrap, run
 from trainer.actors.registry import (
@@ -53,6 +51,8 @@ from trainer.runtime.process_start import (
 )
 from trainer.runtime.start_errors import describe_start_error
 from trainer.runtime.worker import refuse_while_unpacking
+from trainer_toolkit.interrupts import signals_deferred
+from trainer_toolkit.nearest_names import did_you_mean, nearest
 
 # ---- start
 #

@@ -32,10 +32,10 @@ from multiprocessing import util
 from pathlib import Path
 from typing import IO, ClassVar, Final
 
-from checkpoints.file_system import lock_file
 from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder, is_draft, is_own_folder
+from trainer_toolkit.files import lock_file
 
 # ---- actor address
 #

@@ -37,12 +37,9 @@ from checkpoints import (
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.arguments import boolean, instance, integer, mapping, optional, takes
 from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
-from checkpoints.interrupts import signals_deferred
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
@@ -133,6 +130,9 @@ from trainer.runtime.machine_facts import installed_version
 from trainer.runtime.threads import OneThread, single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State
+from trainer_toolkit.arguments import boolean, instance, integer, mapping, optional, takes
+from trainer_toolkit.interrupts import signals_deferred
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _LOGGER: Final = logging.getLogger(__name__)
 _WITH_POSITIONS: Final = ("env_runners", "evaluation")

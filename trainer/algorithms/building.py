@@ -13,8 +13,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from callbacks import EVENTS, CallbackChain, RLlibCallback
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import same
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import env_runner_spec, replace_env, restart_policy
 from trainer.env_runners import TrajectoryPostprocessing
@@ -29,6 +27,8 @@ from trainer.runtime.engine import Engine
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.threads import OneThread
 from trainer.seeding import Role
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import same
 
 if TYPE_CHECKING:
     from trainer.algorithms.algorithm import Algorithm

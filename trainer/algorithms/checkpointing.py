@@ -48,9 +48,8 @@ from checkpoints import (
 )
 from checkpoints.code import large_globals
 from checkpoints.components import failed_component, naming_component
-from checkpoints.file_system import regular_file_size
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.state_shapes import TEXT, anything, dict_of, fields, list_of, seed
+from checkpoints.strict_files import regular_file_size
 from trainer.actors.handles import get_actor_states, set_actor_states, with_kept
 from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
@@ -62,6 +61,7 @@ from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
 from trainer.modules.by_module import without_only_id
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- state
 

@@ -12,8 +12,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import shown
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
@@ -35,6 +33,8 @@ from trainer.modules.memory import StateForm, state_form
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import AgentId, Array, ModuleId, State
+from trainer_toolkit.arguments import shown
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 
 @dataclass(frozen=True)

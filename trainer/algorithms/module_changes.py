@@ -18,8 +18,6 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from checkpoints import state_shapes as shapes
-from checkpoints.interrupts import signals_deferred
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean, nearest
 from trainer.algorithms.run_modules import RunModules
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
@@ -57,6 +55,8 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
 from trainer.types import ModuleId, State
+from trainer_toolkit.interrupts import signals_deferred
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
 
 _LOGGER: Final = logging.getLogger(__name__)
 

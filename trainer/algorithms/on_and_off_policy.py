@@ -12,8 +12,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
-from checkpoints.arguments import Check, boolean, either, integer, mapping, number, optional
-from checkpoints.trees import same
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
 from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
@@ -26,6 +24,8 @@ from trainer.modules.by_module import kept_over
 from trainer.replay import ReplayBuffer, make_replay_buffer
 from trainer.runner_group import GroupSample
 from trainer.types import ModuleId, State
+from trainer_toolkit.arguments import Check, boolean, either, integer, mapping, number, optional
+from trainer_toolkit.trees import same
 
 # ---- on policy
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints import PathLike
-from checkpoints.arguments import boolean, takes
 from checkpoints.policy import FORMAT
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module, refuse_connectors
 from trainer.algorithms.policy_graph import PolicyGraph, PolicyNode, PolicyValue, graph_of_policy
 from trainer.types import ModuleId
+from trainer_toolkit.arguments import boolean, takes
 
 OPSET: Final = 17
 """Of 2022, which every current runtime reads."""

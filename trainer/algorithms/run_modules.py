@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError
 from trainer.modules import ByModule, ModuleTable, RandomRLModule, RLModuleSpec
 from trainer.types import ModuleId
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 
 @dataclass(frozen=True)

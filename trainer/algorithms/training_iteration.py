@@ -23,7 +23,6 @@ from callbacks import CallbackChain
 from callbacks.chain import ResultPhases
 from checkpoints import check_shape
 from checkpoints import state_shapes as shapes
-from checkpoints.trees import same
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayTimes
@@ -39,6 +38,7 @@ from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
+from trainer_toolkit.trees import same
 
 # ---- counters
 #

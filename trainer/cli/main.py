@@ -26,8 +26,6 @@ from callbacks import CallbackConfigError, CallbackError
 from callbacks.ready_made.metric_values import RETURN
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowedError, listing
-from checkpoints.file_system import remedy
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.cli import (
     checkpoint_commands,
     commands,
@@ -40,6 +38,8 @@ from trainer.cli.output import complain, complain_with_traceback, flush_output, 
 from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
+from trainer_toolkit.files import remedy
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 

@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import callbacks
-from checkpoints.nearest_names import did_you_mean
 from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError
 from trainer.name_resolution import PROGRAM
 from trainer.name_resolution import imported as imported_from
+from trainer_toolkit.nearest_names import did_you_mean
 
 
 def import_from_here() -> None:

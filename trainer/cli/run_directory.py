@@ -28,10 +28,10 @@ from callbacks.ready_made.result_files import JSONLinesResults, row_of
 from callbacks.ready_made.stopping import StopCriteria
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointWriteError
-from checkpoints.file_system import remedy
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.errors import ConfigError, TrainerError
+from trainer_toolkit.files import remedy
 
 # ---- run plan
 #

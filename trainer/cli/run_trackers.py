@@ -38,8 +38,6 @@ from callbacks.ready_made.trackers import (
     finish_all,
     new_videos,
 )
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import named_leaves
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.output import missing_extras_told, tell
 from trainer.cli.run_directory import RunDirectory, RunPlan
@@ -47,6 +45,8 @@ from trainer.errors import ConfigError
 from trainer.reports import Run, read_run
 from trainer.reports.run_records import RESULTS_FILE
 from trainer.runtime.run_lock import RunLock
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import named_leaves
 
 _LOGGER = logging.getLogger(__name__)
 _PROJECT: Final = "local-trainer"

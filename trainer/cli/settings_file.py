@@ -22,9 +22,7 @@ from typing import Any, Final
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.metric_values import count_problems
 from callbacks.ready_made.stopping import StopCriteria
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.signatures import is_own, is_trusted, sign, trust
-from checkpoints.trees import same
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
@@ -35,6 +33,8 @@ from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
 from trainer.errors import ConfigError, TrainerError
 from trainer.name_resolution import PROGRAM, Source, stranger
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.trees import same
 
 SETTINGS_FILE: Final = "settings.json"
 

@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
-from checkpoints.arguments import ArgumentError
-from checkpoints.file_system import numbered_beside
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import named_leaves
 from trainer.algorithms.building import is_registered
 from trainer.cli.named_code import executed, import_from_here, imported
 from trainer.cli.output import complain, tell, tell_json
@@ -32,6 +28,10 @@ from trainer.tune.search_space import GridSearch
 from trainer.tune.stored_spec import domain_of_text
 from trainer.tune.trial_files import read_trial_facts
 from trainer.tune.tuner import Tuner, extended, silence
+from trainer_toolkit.arguments import ArgumentError
+from trainer_toolkit.files import numbered_beside
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import named_leaves
 
 _FILE: Final = re.compile(r"^(?P<file>.+\.py):(?P<name>\w+)$")
 _BOUND: Final = re.compile(r"^(?P<key>[^<>=]+)(?P<sign><=|>=|=)(?P<value>.+)$")

@@ -10,8 +10,6 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints import CodeNotAllowedError
-from checkpoints.arguments import instance, optional, takes
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.config.config_values import SettingDescription, describe
 from trainer.config.section_methods import section_methods
 from trainer.config.sections import Sections
@@ -53,6 +51,8 @@ from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import ModuleId
+from trainer_toolkit.arguments import instance, optional, takes
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 if TYPE_CHECKING:
     from trainer.algorithms.algorithm import Algorithm

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from checkpoints.arguments import boolean, mapping, require_keys, takes
-from checkpoints.trees import same
 from trainer.config.section_methods import SECTION_MARK
 from trainer.config.settings import (
     MULTI_AGENT_KEY,
@@ -44,6 +42,8 @@ from trainer.config.settings import (
 from trainer.errors import ConfigError, FrozenConfigError
 from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.old_names import OLD_NAMES, refuse_overrides
+from trainer_toolkit.arguments import boolean, mapping, require_keys, takes
+from trainer_toolkit.trees import same
 
 _IF_TRUSTED: Final = (
     "If it is yours, give the class beside the file, such as from_checkpoint(path, env=MyEnv) or "

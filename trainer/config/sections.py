@@ -11,19 +11,6 @@ from typing import Any, Final, TypeVar
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
-from checkpoints.arguments import (
-    Check,
-    anything,
-    boolean,
-    either,
-    function,
-    integer,
-    mapping,
-    number,
-    one_of,
-    optional,
-    text,
-)
 from trainer.config.config_values import ConfigValues
 from trainer.config.section_methods import section
 from trainer.config.settings import (
@@ -39,6 +26,19 @@ from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
+from trainer_toolkit.arguments import (
+    Check,
+    anything,
+    boolean,
+    either,
+    function,
+    integer,
+    mapping,
+    number,
+    one_of,
+    optional,
+    text,
+)
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import Check, anything, number, plain_scalar, shown
-from checkpoints.nearest_names import nearest
-from checkpoints.trees import mapped, same
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
 from trainer.old_names import OLD_NAMES, NotOffered, OldName
 from trainer.types import ToBeDrawn
+from trainer_toolkit.arguments import Check, anything, number, plain_scalar, shown
+from trainer_toolkit.nearest_names import nearest
+from trainer_toolkit.trees import mapped, same
 
 # ---- checks
 #

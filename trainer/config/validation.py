@@ -12,8 +12,6 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
-from checkpoints.arguments import shown
-from checkpoints.nearest_names import nearest
 from trainer.config.sections import INSTEAD_IN_EVALUATION, Sections
 from trainer.config.settings import Problem, assignment
 from trainer.envs.tasks import TaskFunction
@@ -22,6 +20,8 @@ from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, MultiRLModuleSpec, PolicySpec, RLModuleSpec
 from trainer.modules.by_module import why_no_module_id
 from trainer.runner_group import EnvRunnerGroup
+from trainer_toolkit.arguments import shown
+from trainer_toolkit.nearest_names import nearest
 
 # ---- rule
 

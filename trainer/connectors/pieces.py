@@ -24,7 +24,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import instance, integer, optional, several, takes
 from trainer.agent_ids import ALL_AGENTS
 from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
@@ -32,6 +31,7 @@ from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.types import AgentId, State
+from trainer_toolkit.arguments import instance, integer, optional, several, takes
 
 # ---- pieces
 

@@ -12,12 +12,12 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from checkpoints.arguments import argument_error
-from checkpoints.nearest_names import did_you_mean
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import TERMINATEDS, TRUNCATEDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
+from trainer_toolkit.arguments import argument_error
+from trainer_toolkit.nearest_names import did_you_mean
 
 _NUMBERS = "biuf"
 _DONES: Final = "dones"

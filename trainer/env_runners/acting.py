@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import shown
 from trainer.connectors import ActionDecoder, Normalization, ObservationEncoder, before_decoding
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import EnvRunnerSpec
@@ -25,6 +24,7 @@ from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
+from trainer_toolkit.arguments import shown
 
 # ---- acting
 

@@ -20,9 +20,7 @@ import gymnasium
 
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
-from checkpoints.arguments import argument_error, boolean, integer, optional, takes
 from checkpoints.components import naming_component
-from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import count, fields
 from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
@@ -51,6 +49,8 @@ from trainer.runtime.engine import Signals
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
 from trainer.types import AgentId, Array, ModuleId, State
+from trainer_toolkit.arguments import argument_error, boolean, integer, optional, takes
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- config view
 

@@ -19,7 +19,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from checkpoints.trees import copied_if_possible, same
 from trainer.connectors import ConnectedLayer
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
@@ -31,6 +30,7 @@ from trainer.episodes.nested import copied
 from trainer.errors import EnvContractError, TaskError
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import State
+from trainer_toolkit.trees import copied_if_possible, same
 
 # ---- slot tasks
 #

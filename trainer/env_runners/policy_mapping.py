@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import listed
 from trainer.episodes import MultiAgentEpisode
 from trainer.errors import ConfigError
 from trainer.modules import Matchups
 from trainer.seeding import GlobalGenerators, Role, agent_position, position_rng
 from trainer.types import AgentId, ModuleId
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
 

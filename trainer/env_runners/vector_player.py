@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.interrupts import signals_deferred
 from trainer.env_runners.column_recording import ColumnRecording, UnseenEpisode, fill
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
@@ -45,6 +44,7 @@ from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role, evaluation_index, training_index
+from trainer_toolkit.interrupts import signals_deferred
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
-from checkpoints.arguments import instance, takes
-from checkpoints.nearest_names import did_you_mean
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError, EnvError, TaskError
 from trainer.name_resolution import PROGRAM, Source, imported, imported_module
+from trainer_toolkit.arguments import instance, takes
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- env context
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gymnasium
 
-from checkpoints.arguments import instance, takes
-from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import canonical_order, listed, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError
 from trainer.types import AgentId
+from trainer_toolkit.arguments import instance, takes
+from trainer_toolkit.nearest_names import did_you_mean
 
 _WAYS: Final = (
     "Set `self.observation_spaces` and `self.action_spaces` to {agent: space}, or "

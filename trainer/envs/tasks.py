@@ -9,8 +9,8 @@ from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 
-from checkpoints.trees import copied_if_possible, same
 from trainer.errors import TaskError
+from trainer_toolkit.trees import copied_if_possible, same
 
 # ---- tasks
 #

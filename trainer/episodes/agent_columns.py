@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
 
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.episodes import nested
 from trainer.episodes.agent_ledger import AgentLedger, AgentLine
@@ -28,6 +27,7 @@ from trainer.episodes.lookback_buffer import (
 )
 from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
 from trainer.types import AgentId
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 ColumnName = Literal["observations", "infos", "actions", "rewards", "outputs"]
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 
-from checkpoints.nearest_names import did_you_mean
 from trainer.agent_ids import (
     ALL_AGENTS,
     COMMON_INFOS,
@@ -30,6 +29,7 @@ from trainer.episodes.single_agent_episode import ActingRequest, SingleAgentEpis
 from trainer.errors import EnvContractError, EpisodeError
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.types import AgentId, ModuleId
+from trainer_toolkit.nearest_names import did_you_mean
 
 RewardsAfterEnd = Literal["credit", "error"]
 """What becomes of rewards for agents that have ended."""

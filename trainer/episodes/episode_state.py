@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import numpy as np
 
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import shown
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTIONS,
@@ -27,6 +26,7 @@ from trainer.episodes.episode_columns import (
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.types import State
+from trainer_toolkit.arguments import shown
 
 if TYPE_CHECKING:
     from trainer.episodes.single_agent_episode import SingleAgentEpisode

@@ -22,7 +22,6 @@ from typing import Any, Final, Protocol
 from callbacks import CallbackChain
 from checkpoints import StateError, check_shape, encode, state_array
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import require_keys
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization
@@ -40,6 +39,7 @@ from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.group import ActedWith
 from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
+from trainer_toolkit.arguments import require_keys
 
 # ---- subject
 

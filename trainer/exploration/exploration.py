@@ -15,8 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.arguments import Check, integer, number
-from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.nn import ActionDistribution
@@ -24,6 +22,8 @@ from trainer.nn.distributions import from_uniform, uniform_width
 from trainer.nn.optimizers import on_lines
 from trainer.seeding import NoiseKind
 from trainer.types import Array, State
+from trainer_toolkit.arguments import Check, integer, number
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- schedules
 #

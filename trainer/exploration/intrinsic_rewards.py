@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import ShapeCheck, array, fields, list_of, number, of_type
 from trainer.errors import ConfigError, ModuleError, UnknownSettingError
 from trainer.exploration.exploration import (
@@ -32,6 +31,7 @@ from trainer.nn import (
 )
 from trainer.seeding import Role, position_rng
 from trainer.types import Array, State
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- feature network
 #

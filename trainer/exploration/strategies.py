@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape
-from checkpoints.nearest_names import did_you_mean
 from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
@@ -38,6 +37,7 @@ from trainer.name_resolution import PROGRAM, Source, imported
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- uniform actions
 

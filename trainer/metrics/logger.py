@@ -15,9 +15,6 @@ import numpy as np
 
 from checkpoints import Checkpointable, check_shape
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import require_keys
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import leaves
 from trainer.errors import MetricsError
 from trainer.metrics.result import (
     Key,
@@ -33,6 +30,9 @@ from trainer.metrics.result import (
 )
 from trainer.metrics.statistic import Delta, Stat, Statistic
 from trainer.types import State
+from trainer_toolkit.arguments import require_keys
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import leaves
 
 # ---- state shapes
 #

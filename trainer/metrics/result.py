@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from checkpoints.arguments import shown
-from checkpoints.nearest_names import did_you_mean, nearest
-from checkpoints.trees import at_path, leaves, named_leaves
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
+from trainer_toolkit.arguments import shown
+from trainer_toolkit.nearest_names import did_you_mean, nearest
+from trainer_toolkit.trees import at_path, leaves, named_leaves
 
 _LOGGER: Final = logging.getLogger(__name__)
 

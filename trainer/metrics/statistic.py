@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import shown
 from trainer.errors import MetricsError
 from trainer.metrics.result import REDUCTIONS, Options
 from trainer.types import State
+from trainer_toolkit.arguments import shown
 
 # ---- exact sum
 #

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final
 import gymnasium as gym
 import numpy as np
 
-from checkpoints.arguments import argument_error, either, instance, mapping, optional
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.model_config import (
@@ -38,6 +37,7 @@ from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.runtime.threads import single_threaded_blas
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
+from trainer_toolkit.arguments import argument_error, either, instance, mapping, optional
 
 # ---- actor critic
 

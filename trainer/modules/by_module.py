@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView,
 from typing import Any, Final, Generic, TypeVar, cast
 
 from checkpoints import Checkpointable, CheckpointMismatchError, HasState
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from checkpoints.state_shapes import ShapeCheck, fields
 from trainer.errors import ConfigError, ModuleError
 from trainer.seeding import id_digest
 from trainer.types import DEFAULT_MODULE_ID, ModuleId
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _RESERVED: Final = frozenset(
     {"rl_module", "optimizer", "learner", "__all__", "__all_modules__", "__common__"}

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from checkpoints.arguments import integer
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -32,6 +31,7 @@ from trainer.errors import ConfigError, ModuleError
 from trainer.modules.rl_module import RLModule, check_gradient
 from trainer.modules.spaces import masked_gradient, masked_outputs
 from trainer.types import Array
+from trainer_toolkit.arguments import integer
 
 MAX_SEQ_LEN: Final = 20
 """Steps of a sequence where `model_config` does not say `max_seq_len`: RLlib's number."""

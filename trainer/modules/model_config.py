@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from checkpoints.arguments import boolean, integer, number, one_of, optional
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.rl_module import RLModule
 from trainer.nn import (
@@ -37,6 +35,8 @@ from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
 from trainer.types import Array
+from trainer_toolkit.arguments import boolean, integer, number, one_of, optional
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- model config
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from checkpoints import StateError, encode
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import integer, takes
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExplorationSpec
@@ -32,6 +31,7 @@ from trainer.modules.rl_module import (
 from trainer.name_resolution import stranger
 from trainer.seeding import Role, position_rng
 from trainer.types import AgentId, ModuleId, State
+from trainer_toolkit.arguments import integer, takes
 
 
 @dataclass(frozen=True)

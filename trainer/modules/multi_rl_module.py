@@ -14,9 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast, overload
 import gymnasium as gym
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
-from checkpoints.arguments import either, instance, mapping, optional, takes
 from checkpoints.components import CONSTRUCTORS, checkpoint_and_root
-from checkpoints.nearest_names import IN_BRACKETS, did_you_mean
 from trainer.errors import ConfigError, ModuleError, UnknownModuleError
 from trainer.modules.actor_critic import RLModuleSpec
 from trainer.modules.by_module import check_module_ids, module_position, why_no_module_id
@@ -24,6 +22,8 @@ from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
+from trainer_toolkit.arguments import either, instance, mapping, optional, takes
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _LEARNER: Final = "learner"
 _RL_MODULE: Final = "rl_module"

@@ -12,10 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import Checkpointable, CheckpointMismatchError, PathLike
-from checkpoints.arguments import argument_error, instance, takes
 from checkpoints.component_paths import selected
 from checkpoints.components import checkpoint_and_root, read_constructor
-from checkpoints.trees import mapped
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.modules.spaces import (
@@ -28,6 +26,8 @@ from trainer.modules.spaces import (
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
+from trainer_toolkit.arguments import argument_error, instance, takes
+from trainer_toolkit.trees import mapped
 
 # ---- space records
 #

@@ -12,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import shown
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.model_config import (
@@ -37,6 +36,7 @@ from trainer.nn.torch_network import BACKENDS
 from trainer.runtime.threads import SideBySide
 from trainer.spaces import shown_images
 from trainer.types import Array
+from trainer_toolkit.arguments import shown
 
 # ---- critics
 #

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from checkpoints import state_array
-from checkpoints.arguments import argument_error
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import RLModule
@@ -24,6 +23,7 @@ from trainer.modules.torch_layers import TorchLayers, TorchParameters, buffer_pr
 from trainer.modules.torch_memory import TorchMemoryLayers
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array, State
+from trainer_toolkit.arguments import argument_error
 
 
 class TorchRLModule(RLModule):

@@ -21,8 +21,8 @@ from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
 from callbacks.optional_import import optional_module
-from checkpoints.interrupts import signals_deferred
 from trainer.errors import EngineError
+from trainer_toolkit.interrupts import signals_deferred
 
 PlaceT = TypeVar("PlaceT")
 

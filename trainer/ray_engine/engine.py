@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.errors import ConfigError, EngineError
 from trainer.ray_engine import cluster
 from trainer.ray_engine.place_host import (
@@ -63,6 +62,7 @@ from trainer.runtime.messages import (
     published,
 )
 from trainer.runtime.process_start import ImportPath
+from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -14,9 +14,7 @@ import numpy as np
 
 from checkpoints import Checkpointable, NewArray, state_array
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import argument_error, instance, several
 from checkpoints.errors import CheckpointMismatchError
-from checkpoints.nearest_names import did_you_mean
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.old_names import OLD_NAMES
@@ -43,6 +41,8 @@ from trainer.replay.step_ring import (
     template_of,
 )
 from trainer.types import Array, State
+from trainer_toolkit.arguments import argument_error, instance, several
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- state shape
 #

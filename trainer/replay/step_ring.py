@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import NewArray, state_array
-from checkpoints.arguments import shown
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.types import Array, State
+from trainer_toolkit.arguments import shown
 
 # ---- nesting
 #

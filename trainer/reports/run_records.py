@@ -19,9 +19,9 @@ from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.result_files import JSONLinesResults
 from checkpoints import CheckpointError, latest_checkpoint, read_checkpoint, read_manifest
 from checkpoints.links import check_links
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import named_leaves
 from trainer.errors import ReportError
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import named_leaves
 
 X_AXES: Final[Mapping[str, tuple[str, str]]] = {
     "env_steps": ("num_env_steps_sampled_lifetime", "env steps"),

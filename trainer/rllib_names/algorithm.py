@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from checkpoints.arguments import argument_error
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec
 from trainer.rllib_names.config import NO_OWN_LEARNER
 from trainer.rllib_names.installing import renamed
 from trainer.types import DEFAULT_MODULE_ID
+from trainer_toolkit.arguments import argument_error
 
 # ---- checkpoints
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
-from checkpoints.arguments import boolean, integer, mapping, number, optional, text
 from trainer.config.config_values import ConfigValues
 from trainer.config.section_methods import section
 from trainer.config.settings import NotProvided, Setting
 from trainer.old_names import NotOffered, OldName
+from trainer_toolkit.arguments import boolean, integer, mapping, number, optional, text
 
 # ---- names of today
 

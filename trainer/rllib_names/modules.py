@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import argument_error, numeric, require_keys, takes
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -33,6 +32,7 @@ from trainer.errors import ModuleError
 from trainer.modules import RLModule
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import Array
+from trainer_toolkit.arguments import argument_error, numeric, require_keys, takes
 
 # ---- policies
 

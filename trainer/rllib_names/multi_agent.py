@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints.arguments import integer, takes
 from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.connectors import SampleBatch
 from trainer.episodes import nested
@@ -24,6 +23,7 @@ from trainer.errors import EpisodeError
 from trainer.rllib_names.installing import renamed
 from trainer.rllib_names.runners import batch_of
 from trainer.types import DEFAULT_MODULE_ID, AgentId
+from trainer_toolkit.arguments import integer, takes
 
 
 class EpisodeNumberText(str):

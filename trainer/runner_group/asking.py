@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import StateError, encode
-from checkpoints.trees import copied_if_possible
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import RunnerReport, SlotPosition, Weights
@@ -53,6 +52,7 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import OneThread
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
+from trainer_toolkit.trees import copied_if_possible
 
 # ---- asking
 

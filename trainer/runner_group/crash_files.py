@@ -23,8 +23,6 @@ from checkpoints import (
     encode,
 )
 from checkpoints import state_shapes as shapes
-from checkpoints.arguments import require_keys
-from checkpoints.file_system import replacing
 from checkpoints.signatures import is_own, sign
 from trainer.connectors import Normalization
 from trainer.connectors.encoding import REWARDS_STATE
@@ -53,6 +51,8 @@ from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import GlobalGenerators, Role
 from trainer.types import AgentId, ModuleId, State
+from trainer_toolkit.arguments import require_keys
+from trainer_toolkit.files import replacing
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from checkpoints import check_shape
-from checkpoints.arguments import integer, number, optional, takes
-from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners, EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -53,6 +51,8 @@ from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import OneThread
 from trainer.types import AgentId, State
+from trainer_toolkit.arguments import integer, number, optional, takes
+from trainer_toolkit.trees import same
 
 _LOGGER = logging.getLogger(__name__)
 

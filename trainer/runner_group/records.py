@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
 from checkpoints import state_shapes as shapes
-from checkpoints.trees import same
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
@@ -34,6 +33,7 @@ from trainer.errors import EpisodeError, RunnerLostError
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import AgentId, Array, ModuleId, State
+from trainer_toolkit.trees import same
 
 # ---- records
 #

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
 
 from callbacks import CallbackError
-from checkpoints.interrupts import signals_deferred
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     DOING,
@@ -51,6 +50,7 @@ from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
 from trainer.runtime.threads import single_threaded_blas
 from trainer.runtime.worker import NO_DEBUGGER_HERE
 from trainer.runtime.worker_pool import WorkerPool
+from trainer_toolkit.interrupts import signals_deferred
 
 # ---- rounds
 #

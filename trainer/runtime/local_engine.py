@@ -32,7 +32,6 @@ from multiprocessing.queues import Queue, SimpleQueue
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.interrupts import ArrivalFlag, signals_deferred
 from trainer.errors import RunnerError
 from trainer.runtime import worker as worker_main
 from trainer.runtime.engine import (
@@ -70,6 +69,7 @@ from trainer.runtime.process_start import (
     starting,
 )
 from trainer.runtime.start_errors import describe_start_error
+from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 
 # ---- oom kills
 

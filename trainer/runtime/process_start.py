@@ -23,9 +23,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from checkpoints.interrupts import signals_deferred
 from trainer.errors import ConfigError
 from trainer.runtime.signals import FOR_MAIN_PROCESS
+from trainer_toolkit.interrupts import signals_deferred
 
 # ---- fork server
 #

@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from checkpoints.file_system import NoLocksError, lock_file, remedy
-from checkpoints.interrupts import signals_deferred
 from checkpoints.links import check_links
 from trainer.errors import ConfigError
+from trainer_toolkit.files import NoLocksError, lock_file, remedy
+from trainer_toolkit.interrupts import signals_deferred
 
 LOCK_FILE: Final = "run.lock"
 

@@ -20,8 +20,8 @@ from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from checkpoints.interrupts import signals_deferred
 from trainer.errors import TrainerError
+from trainer_toolkit.interrupts import signals_deferred
 
 # ---- side by side
 #

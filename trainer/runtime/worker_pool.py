@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
-from checkpoints.interrupts import signals_deferred
 from trainer.errors import AlgorithmStoppedError
 from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, beat, nothing
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
 from trainer.runtime.worker import refuse_while_unpacking
+from trainer_toolkit.interrupts import signals_deferred
 
 _LONGEST_POLL_S = 0.5
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import gymnasium as gym
 import numpy as np
 
-from checkpoints.trees import same
 from trainer.connectors import ObservationEncoder
 from trainer.envs import EnvFactory, EnvState, make_env_factory, why_no_env_state
 from trainer.episodes import nested
@@ -32,6 +31,7 @@ from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.memory import state_form
 from trainer.name_resolution import PROGRAM
 from trainer.types import Array
+from trainer_toolkit.trees import same
 
 # ---- gradients
 #

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from checkpoints.interrupts import signals_deferred
 from trainer.runtime.engine import (
     UNLIMITED,
     Arrivals,
@@ -54,6 +53,7 @@ from trainer.runtime.messages import (
 from trainer.runtime.threads import single_threaded_blas
 from trainer.runtime.worker import HandlerHost
 from trainer.seeding import GlobalGenerators
+from trainer_toolkit.interrupts import signals_deferred
 
 _START_S: Final = 0.02
 _CALL_S: Final = 0.001

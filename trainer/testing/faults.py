@@ -25,8 +25,6 @@ import gymnasium
 import numpy as np
 
 from callbacks import EVENTS, RLlibCallback
-from checkpoints.file_system import lock_file
-from checkpoints.nearest_names import did_you_mean
 from trainer.env_runners import EnvRunner
 from trainer.env_runners.env_runner import get_global_worker
 from trainer.envs import EnvContext, EnvFactory
@@ -35,6 +33,8 @@ from trainer.errors import ConfigError
 from trainer.modules import RLModule
 from trainer.name_resolution import PROGRAM
 from trainer.types import Array
+from trainer_toolkit.files import lock_file
+from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- faults
 #

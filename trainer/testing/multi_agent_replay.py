@@ -15,13 +15,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.trees import same
 from trainer.agent_ids import canonical_order, listed
 from trainer.envs import AnswerChecks, EnvAgents, as_multi_agent_env
 from trainer.episodes import MultiAgentEpisode
 from trainer.episodes.nested import copied
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import AgentId
+from trainer_toolkit.trees import same
 
 
 @dataclass(frozen=True)

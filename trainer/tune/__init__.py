@@ -19,7 +19,6 @@ the same trials, the same rows, the same best config come of it.
 
 from typing import NoReturn
 
-from checkpoints.nearest_names import did_you_mean
 from trainer.envs import register_env
 from trainer.errors import JournalError, SearchSpaceError, TrialError, TuneError
 from trainer.tune import logger, schedulers, search, stopper
@@ -97,6 +96,7 @@ from trainer.tune.trainables import (
     with_resources,
 )
 from trainer.tune.tuner import Tuner
+from trainer_toolkit.nearest_names import did_you_mean
 
 __all__ = [
     "ASHAScheduler",

@@ -22,13 +22,14 @@ from typing import Any, Final, Literal
 from callbacks import CallbackError
 from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
 from checkpoints import decode, encode
-from checkpoints.file_system import refused, replacing
-from checkpoints.nearest_names import did_you_mean
+from checkpoints.strict_files import refused
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
 from trainer.tune.trial_files import TrialFiles
+from trainer_toolkit.files import replacing
+from trainer_toolkit.nearest_names import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
 _STATES_FILE: Final = "callbacks.msgpack"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints import CheckpointError, FileSystem, decode, encode
-from checkpoints.arguments import shown
 from checkpoints.links import check_links
 from trainer.errors import TuneError
+from trainer_toolkit.arguments import shown
 
 DATA_FILE: Final = "tune_data.msgpack"
 _METADATA_FILE: Final = ".metadata.json"

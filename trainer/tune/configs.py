@@ -15,7 +15,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from checkpoints.arguments import (
+from trainer.errors import TuneError
+from trainer.runtime.engine import ENGINES, Engine
+from trainer.tune.parts import Part
+from trainer_toolkit.arguments import (
     Check,
     boolean,
     function,
@@ -27,9 +30,6 @@ from checkpoints.arguments import (
     shown,
     text,
 )
-from trainer.errors import TuneError
-from trainer.runtime.engine import ENGINES, Engine
-from trainer.tune.parts import Part
 
 _URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _MODES: Final = one_of(None, "min", "max")

@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from checkpoints.arguments import shown
-from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
 from trainer.seeding import trial_seed
 from trainer.tune.events import (
@@ -65,6 +63,8 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.turns import FILL, Turns
+from trainer_toolkit.arguments import shown
+from trainer_toolkit.trees import copied_if_possible
 
 RowOf = Callable[[int, int], Row]
 """(trial, row number) -> the complete row, from where rows are kept."""

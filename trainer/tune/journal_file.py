@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from callbacks import AnyCallbackError
 from checkpoints import CheckpointError, FileSystem
-from checkpoints.file_system import remedy
-from checkpoints.interrupts import signals_deferred
 from checkpoints.signatures import Signer, signer
 from trainer.errors import JournalError, TrainerError
+from trainer_toolkit.files import remedy
+from trainer_toolkit.interrupts import signals_deferred
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
-from checkpoints.arguments import shown
-from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.optuna_search import OptunaSearch
 from trainer.tune.population_based_training import (
@@ -17,6 +15,8 @@ from trainer.tune.population_based_training import (
 )
 from trainer.tune.scheduling import SCHEDULERS, TrialScheduler
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
+from trainer_toolkit.arguments import shown
+from trainer_toolkit.nearest_names import did_you_mean
 
 _Made = TypeVar("_Made")
 

@@ -24,7 +24,6 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.optional_import import optional_module
-from checkpoints.arguments import plain_scalar, shown
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.rows import Row, number_at
@@ -36,6 +35,7 @@ from trainer.tune.searchers import (
     Suggestion,
     refuse_dependent_samples,
 )
+from trainer_toolkit.arguments import plain_scalar, shown
 
 _NUM_STARTUP_TRIALS: Final = 10
 _EXACT: Final = (

@@ -19,14 +19,14 @@ import numpy as np
 
 from callbacks.ready_made.display import LineOutput, Surface, live_surface
 from callbacks.ready_made.progress import duration
-from checkpoints import arguments as checks
-from checkpoints.arguments import shown, takes
-from checkpoints.nearest_names import did_you_mean
 from trainer.errors import TuneError
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.parts import Part
 from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
+from trainer_toolkit import arguments as checks
+from trainer_toolkit.arguments import shown, takes
+from trainer_toolkit.nearest_names import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
 _WIDEST_NAME: Final = 24

@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from checkpoints.arguments import plain_scalar
-from checkpoints.trees import mapped
+from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.trees import mapped
 
 _AnyPart = TypeVar("_AnyPart", bound="Part")
 

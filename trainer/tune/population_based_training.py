@@ -16,9 +16,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints import arguments as checks
-from checkpoints.arguments import shown, takes
-from checkpoints.trees import named_leaves, same
 from trainer.config import AlgorithmConfig
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
@@ -34,6 +31,9 @@ from trainer.tune.search_space import (
     choice,
     sample_from,
 )
+from trainer_toolkit import arguments as checks
+from trainer_toolkit.arguments import shown, takes
+from trainer_toolkit.trees import named_leaves, same
 
 ExploreFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Config of a clone, nested -> the config to be used."""

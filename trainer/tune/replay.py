@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoints.trees import same
 from trainer.errors import JournalError
 from trainer.tune.journal_entries import (
     AmendEntry,
@@ -24,6 +23,7 @@ from trainer.tune.journal_entries import (
     StartEntry,
     SuggestEntry,
 )
+from trainer_toolkit.trees import same
 
 
 @dataclass(slots=True)

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from checkpoints.links import check_links
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import named_leaves
 from trainer.errors import TrialError, TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
@@ -27,6 +25,8 @@ from trainer.tune.trial_files import (
     checkpoint_folder_name,
     read_trial_facts,
 )
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import named_leaves
 
 _SCOPES: Final = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 

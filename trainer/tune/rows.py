@@ -9,11 +9,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import at_path
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.old_names import OLD_NAMES
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import at_path
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from checkpoints.arguments import boolean, integer, number, takes
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Mode, Row, adopt_objective, number_at, ranking_key, score_at
 from trainer.tune.search_space import SearchSpace
+from trainer_toolkit.arguments import boolean, integer, number, takes
 
 _ROUNDING: Final = 1e-9
 """Slack for products of powers that are meant to be whole numbers."""

@@ -21,12 +21,12 @@ from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from checkpoints.arguments import shown
-from checkpoints.nearest_names import did_you_mean
-from checkpoints.trees import mapped, same
 from trainer.config import AlgorithmConfig
 from trainer.errors import SearchSpaceError
 from trainer.types import ToBeDrawn
+from trainer_toolkit.arguments import shown
+from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.trees import mapped, same
 
 Path = tuple[Any, ...]
 """Keys and indices from the top of a config down to one value."""

@@ -19,13 +19,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from callbacks.ready_made.result_files import jsonable
-from checkpoints.arguments import plain_scalar
-from checkpoints.interrupts import ArrivalFlag
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.runtime.engine import beat
 from trainer.seeding import Role, position_rng
 from trainer.tune.checkpoint import Checkpoint
+from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.interrupts import ArrivalFlag
 
 _LOGGER = logging.getLogger(__name__)
 _NOT_IN_ROWS: Final = frozenset({"config"})

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.file_system import numbered_beside
-from checkpoints.trees import copied_if_possible
 from trainer.algorithms.building import require_env
 from trainer.envs.env_factory import check_known
 from trainer.errors import TuneError
@@ -55,6 +53,8 @@ from trainer.tune.trial_records import (
     cpus_for_trials,
     engine_for_trials,
 )
+from trainer_toolkit.files import numbered_beside
+from trainer_toolkit.trees import copied_if_possible
 
 _LOGGER = logging.getLogger(__name__)
 PARAMETERS_FOLDER: Final = ".parameters"

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints.arguments import integer, number, one_of, optional, shown, takes
-from checkpoints.trees import copied_if_possible
 from trainer.errors import TuneError
 from trainer.tune.parts import Part
 from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
+from trainer_toolkit.arguments import integer, number, one_of, optional, shown, takes
+from trainer_toolkit.trees import copied_if_possible
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,

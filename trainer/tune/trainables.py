@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final, Literal
 import cloudpickle
 import numpy as np
 
-from checkpoints.nearest_names import nearest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import (
     algorithm_class,
@@ -32,6 +31,7 @@ from trainer.errors import ConfigError, TuneError
 from trainer.name_resolution import PROGRAM, Source
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints
+from trainer_toolkit.nearest_names import nearest
 
 _LOGGER = logging.getLogger(__name__)
 _LARGE_ARRAY_BYTES: Final = 1_000_000

@@ -27,14 +27,14 @@ from typing import Any, Final
 
 from callbacks.ready_made.result_files import jsonable
 from checkpoints import FileSystem
-from checkpoints.file_system import numbered_beside, remedy, replacing
-from checkpoints.interrupts import signals_deferred
 from trainer.errors import JournalError, TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_entries import MOST
 from trainer.tune.journal_file import APPENDING, append_whole
 from trainer.tune.trial_handler import PENDING, pending_name
+from trainer_toolkit.files import numbered_beside, remedy, replacing
+from trainer_toolkit.interrupts import signals_deferred
 
 ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"

@@ -30,8 +30,6 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.packing import unpack_object
-from checkpoints.arguments import plain_scalar
-from checkpoints.interrupts import signals_deferred
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
 from trainer.runtime.worker import CallSignals
@@ -53,6 +51,8 @@ from trainer.tune.trainables import (
     TrainableSpec,
     take_over_names,
 )
+from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.interrupts import signals_deferred
 
 STOP_GRACE_S: Final = 5.0
 """Seconds that a function may take to end after it was stopped."""

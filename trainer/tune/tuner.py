@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from checkpoints.arguments import boolean, takes
-from checkpoints.file_system import numbered_beside
 from trainer.errors import TuneError
 from trainer.runtime.run_lock import RunLock
 from trainer.tune.configs import (
@@ -37,6 +35,8 @@ from trainer.tune.journal_file import (
 from trainer.tune.restored import RestoredExperiment, read_header
 from trainer.tune.results import ResultGrid
 from trainer.tune.setup import PARAMETERS_FOLDER, ExperimentSetup, check_kind
+from trainer_toolkit.arguments import boolean, takes
+from trainer_toolkit.files import numbered_beside
 
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 

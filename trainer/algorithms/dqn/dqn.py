@@ -26,8 +26,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import boolean, function, integer, number, one_of, optional
-from checkpoints.trees import same
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
@@ -41,6 +39,8 @@ from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
 from trainer.types import Array, ModuleId
+from trainer_toolkit.arguments import boolean, function, integer, number, one_of, optional
+from trainer_toolkit.trees import same
 
 # ---- loss
 

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from numpy.random import Generator
 
-from checkpoints.arguments import boolean, number, optional, require_keys
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.sections import GivenSchedule, SectionT
@@ -57,6 +56,7 @@ from trainer.learners.batching import values_of_chunk
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
 from trainer.types import Array, FloatArray, ModuleId, State
+from trainer_toolkit.arguments import boolean, number, optional, require_keys
 
 # ---- loss
 

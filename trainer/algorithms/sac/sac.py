@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints.arguments import Check, boolean, either, mapping, number, one_of, optional
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
 from trainer.config import AlgorithmConfig, NotProvided, Setting, section
 from trainer.config.algorithm_config import given_module_specs
@@ -32,6 +31,7 @@ from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
 from trainer.replay import ReplayBuffer
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
+from trainer_toolkit.arguments import Check, boolean, either, mapping, number, one_of, optional
 
 # ---- target critics
 

@@ -1,4 +1,4 @@
-"""Checks of arguments at the edges of all three packages: what is given, or an error that names it.
+"""Checks of arguments at the edges of the three packages: what is given, or an error that names it.
 
     @takes(num_env_steps=integer(1), path=optional(path()))
     def play(self, num_env_steps: int, path: PathLike | None = None) -> None: ...
