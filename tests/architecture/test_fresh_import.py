@@ -25,7 +25,8 @@ ROOMS_OF_OTHERS: Final = frozenset({"tune", "reports", "cli", "testing"})
 
 _SHOW: Final = """
 import json, sys, trainer, callbacks, checkpoints, trainer_toolkit
-files = {name: sys.modules[name].__file__ for name in ("trainer", "callbacks", "checkpoints", "trainer_toolkit")}
+names = ("trainer", "callbacks", "checkpoints", "trainer_toolkit")
+files = {name: sys.modules[name].__file__ for name in names}
 print(json.dumps({"loaded": sorted(sys.modules), "files": files}))
 """
 
