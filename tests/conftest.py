@@ -30,6 +30,7 @@ from tests.lock_guard import guarded_conditions, unguarded
 from tests.ray_cluster import cluster_for_tests, why_no_ray
 from trainer import actors
 from trainer.actors import handles as actor_start
+from trainer.algorithms import building
 from trainer.runtime import local_engine, process_start
 from trainer.testing.processes import wait_until
 
@@ -175,6 +176,15 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     with cluster_for_tests() as cluster:
         yield cluster
+
+
+@pytest.fixture(autouse=True)
+def algorithms_of_a_test_end_with_it() -> Iterator[None]:
+    """To define an algorithm is to register it, and errors list all that there are."""
+    before = dict(building._ALGORITHMS)
+    yield
+    building._ALGORITHMS.clear()
+    building._ALGORITHMS.update(before)
 
 
 @pytest.fixture(autouse=True, scope="session")

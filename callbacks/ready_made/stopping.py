@@ -207,7 +207,6 @@ class Plateau:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `get_state` gave."""
         self.best = state["best"]
         self.num_values_without_progress = state["num_values_without_progress"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -94,16 +93,6 @@ def put_off_work(tree: SourceTree) -> Problems:
     return problems
 
 
-def missing_docstrings(tree: SourceTree) -> Problems:
-    """Public modules, classes, functions and methods without a docstring."""
-    problems: Problems = {}
-    for module in tree.values():
-        for name, node in _public_names(module.tree, module.name):
-            if ast.get_docstring(node) is None:
-                problems[name] = f"{name}: no docstring"
-    return problems
-
-
 def shortened_docstrings(tree: SourceTree) -> Problems:
     """Docstrings that point to the line above, or that have a list within a line."""
     problems: Problems = {}
@@ -117,27 +106,6 @@ def shortened_docstrings(tree: SourceTree) -> Problems:
                 place = f"{module.path.as_posix()}:{name}"
                 problems[place] = f"{place}: write it out, one entry a line: {found[0]!r}"
     return problems
-
-
-def _public_names(node: Documented, name: str) -> Iterator[tuple[str, Documented]]:
-    yield name, node
-    if isinstance(node, Function):
-        return  # what is defined inside a function is not public
-    for child in node.body:
-        if not isinstance(child, Documented) or child.name.startswith("_"):
-            continue
-        if not _is_described_elsewhere(child):
-            yield from _public_names(child, f"{name}.{child.name}")
-
-
-def _is_described_elsewhere(node: Documented) -> bool:
-    """Whether it is the setter of a property or one of several signatures of a function."""
-    decorators = getattr(node, "decorator_list", [])
-    names = {
-        decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
-        for decorator in decorators
-    }
-    return bool(names & {"setter", "deleter", "overload"})
 
 
 def long_files(tree: SourceTree) -> Problems:
@@ -261,10 +229,6 @@ def test_no_work_is_put_off() -> None:
     expect_clean(put_off_work(project_tree()))
 
 
-def test_every_public_name_has_a_docstring() -> None:
-    expect_clean(missing_docstrings(project_tree()))
-
-
 def test_every_docstring_is_written_out() -> None:
     expect_clean(shortened_docstrings(project_tree()))
 
@@ -288,33 +252,6 @@ def test_a_name_that_says_nothing_is_found(tmp_path: Path, path: str) -> None:
 def test_work_put_off_is_found(tmp_path: Path, word: str) -> None:
     tree = made_tree(tmp_path, {"trainer/a.py": f"x = 1  # {word}: later\nHACKNEY = 2\n"})
     assert list(put_off_work(tree)) == ["trainer/a.py:1"]
-
-
-def test_missing_docstrings_are_found(tmp_path: Path) -> None:
-    text = '''"""A module."""
-class A:
-    """A class."""
-    def method(self): ...
-    def _private(self): ...
-    def __len__(self): ...
-    @property
-    def value(self):
-        """A value."""
-        def inside(): ...
-    @value.setter
-    def value(self, value): ...
-    class Inner: ...
-def function(): ...
-class _Private:
-    def method(self): ...
-'''
-    tree = made_tree(tmp_path, {"trainer/a.py": text, "trainer/b.py": "x = 1\n"})
-    assert list(missing_docstrings(tree)) == [
-        "trainer.a.A.method",
-        "trainer.a.A.Inner",
-        "trainer.a.function",
-        "trainer.b",
-    ]
 
 
 def test_shortened_docstrings_are_found(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from types import FunctionType
+from typing import Any, Final
 
 import pytest
 
@@ -157,6 +159,50 @@ def test_the_old_names_that_a_package_offers_besides_are_as_decided(package: str
 def test_every_public_name_can_be_imported(package: str) -> None:
     module = importlib.import_module(package)
     assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
+
+
+def undocumented(name: str, found: Any) -> list[str]:
+    """A name without a docstring, and its public methods without one, their own or inherited."""
+    missing = [] if inspect.getdoc(found) else [name]
+    if inspect.isclass(found):
+        members = {each for each in dir(found) if not each.startswith("_")}
+        kinds = (property, staticmethod, classmethod, FunctionType)
+        methods = {m for m in members if isinstance(inspect.getattr_static(found, m), kinds)}
+        missing += [f"{name}.{m}" for m in sorted(methods) if not inspect.getdoc(getattr(found, m))]
+    return missing
+
+
+@pytest.mark.parametrize("package", PUBLIC_NAMES)
+def test_everything_that_users_import_has_a_docstring(package: str) -> None:
+    module = importlib.import_module(package)
+    found = {name: getattr(module, name) for name in PUBLIC_NAMES[package]}
+    called = {name: one for name, one in found.items() if callable(one)}
+    assert [m for name, one in called.items() for m in undocumented(name, one)] == []
+
+
+class Base:
+    """A base."""
+
+    def inherited(self) -> None:
+        """Documented here."""
+
+
+class Child(Base):
+    """A child."""
+
+    def inherited(self) -> None: ...
+
+    def bare(self) -> None: ...
+
+    @property
+    def value(self) -> None: ...
+
+    def _private(self) -> None: ...
+
+
+def test_what_has_no_docstring_is_found() -> None:
+    assert undocumented("Child", Child) == ["Child.bare", "Child.value"]
+    assert undocumented("call", lambda: None) == ["call"]
 
 
 _PACKAGE = """from trainer.a import A, make

@@ -413,7 +413,6 @@ class OffPolicyAlgorithm(Algorithm):
         return super().get_state(components, not_components=not_components)
 
     def set_state(self, state: State) -> None:
-        """See `Algorithm`."""
         super().set_state(state)
         if not (self._takes_checked_states or self._is_undoable):
             for buffer in self.replay_buffers.values():

@@ -475,7 +475,6 @@ def _masked(graph: PolicyGraph, inputs: str, mask: str) -> str:
 
 
 def _q_values(graph: PolicyGraph, advantages: str, values: str | None, module: QModule) -> str:
-    """See `QModule.forward_acting`."""
     num_atoms = len(module.atoms)
     by_action = graph.reshaped(advantages, module.num_actions, num_atoms)
     if values is not None:

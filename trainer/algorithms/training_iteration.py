@@ -173,7 +173,6 @@ class Counters:
         )
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave."""
         whole = {**_TRAINED_BY_SEVERAL, **state}
         for own in dataclasses.fields(self):
             if own.name not in _BY_ID:
@@ -340,7 +339,6 @@ class TrainingIterations:
             self._after_result = None
 
     def after_result(self, function: AfterResult, phase: str | None) -> None:
-        """See `Algorithm.after_train_result`."""
         if self._after_result is None:
             raise TrainerError(
                 "after_train_result() was called while no on_train_result runs; no result is on "
@@ -850,7 +848,6 @@ class SampleExploration:
         self.strategy.check_state(state)
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave."""
         self.strategy.set_state(state)
 
 

@@ -66,7 +66,6 @@ class PrintableFormatter(logging.Formatter):
     """Formats log records as text that cannot steer a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
         return printable(super().format(record))
 
 
@@ -108,7 +107,6 @@ class _ToStandardError(logging.Handler):
     """Writes to what is standard error at that moment: above a display that is redrawn."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         try:
             print(self.format(record), file=sys.stderr, flush=True)
         except Exception:  # noqa: BLE001 - as the handlers of the standard library do

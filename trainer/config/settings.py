@@ -213,7 +213,6 @@ class _Printer(reprlib.Repr):
     """Shortens values; of integers that Python does not print, says how long they are."""
 
     def repr_int(self, value: int, level: int) -> str:
-        """See `reprlib.Repr`."""
         if value.bit_length() > _MOST_PRINTED_BITS:
             return f"<int of {value.bit_length():,} bits>"
         return super().repr_int(value, level)

@@ -667,7 +667,6 @@ class EnvRunner(Checkpointable, abc.ABC):
         return {_OWN: {"weights_version": self.weights_version}}
 
     def check_state(self, state: State) -> None:
-        """See `Checkpointable`."""
         super().check_state(state)
         if _OWN in state:
             with naming_component(_OWN):

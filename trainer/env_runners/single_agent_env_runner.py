@@ -81,7 +81,6 @@ class SingleAgentEnvRunner(EnvRunner):
     def connected(
         self, env: gymnasium.Env[Any, Any], connectors: ConnectorFactories
     ) -> ConnectedLayer:
-        """See `EnvRunner`."""
         return connectors.connected(env)
 
     def explain(self, error: Exception, episodes: Sequence[Any]) -> None:

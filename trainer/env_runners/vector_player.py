@@ -116,7 +116,6 @@ class VectorPlayer(SingleAgentPlayer):
         return super().put_back(slot, position)
 
     def play(self, request: SampleRequest) -> list[Any]:
-        """See `EpisodePlayer.play`."""
         self._due: list[EnvSlot] = []
         self._ended: list[EnvSlot] = []
         self._must_reset_if_idle()

@@ -56,12 +56,10 @@ class EpisodeBlock:
         }
 
     def checked_columns(self) -> list[Any]:
-        """See `Fragment.checked_columns`."""
         return [self.observations, self.rewards]
 
     @property
     def is_plain(self) -> bool:
-        """See `Fragment.is_plain`."""
         return True
 
     def flat(self) -> tuple[Array, Array, Array, dict[str, Array]]:

@@ -395,7 +395,6 @@ class FragmentEpisode(SingleAgentEpisode):
         )
 
     def get_duration_s(self) -> float:
-        """See `SingleAgentEpisode.get_duration_s`."""
         if "_fragment" not in self.__dict__:
             return super().get_duration_s()
         return self.__dict__.get("elapsed_s", 0.0) if self.t else 0.0

@@ -80,7 +80,6 @@ class PolynomialSchedule(ExplorationSchedule):
         _check_numbers(self)
 
     def value(self, t: float) -> float:
-        """See the class."""
         left = 1.0 - min(t, self.schedule_timesteps) / self.schedule_timesteps
         return float(self.final_p + (self.initial_p - self.final_p) * left**self.power)
 
@@ -97,7 +96,6 @@ class LinearSchedule(ExplorationSchedule):
         _check_numbers(self)
 
     def value(self, t: float) -> float:
-        """See the class."""
         share = min(t, self.schedule_timesteps) / self.schedule_timesteps
         return self.initial_p + share * (self.final_p - self.initial_p)
 
@@ -114,7 +112,6 @@ class ExponentialSchedule(ExplorationSchedule):
         _check_numbers(self)
 
     def value(self, t: float) -> float:
-        """See the class."""
         return float(self.initial_p * self.decay_rate ** (t / self.schedule_timesteps))
 
 
@@ -149,7 +146,6 @@ class PiecewiseSchedule(ExplorationSchedule):
         object.__setattr__(self, "endpoints", tuple(points))
 
     def value(self, t: float) -> float:
-        """See the class."""
         steps, values = zip(*self.endpoints, strict=True)
         if self.outside_value is not None and not steps[0] <= t < steps[-1]:
             return self.outside_value
@@ -777,11 +773,9 @@ class WithSubExploration(Exploration):
         return super().gives_logp or self.sub_exploration.gives_logp
 
     def begin_episode(self, slot: int) -> None:
-        """See `Exploration.begin_episode`."""
         self.sub_exploration.begin_episode(slot)
 
     def advance(self, slots: Sequence[int], noise: Array) -> None:
-        """See `Exploration.advance`."""
         self.sub_exploration.advance(slots, noise)
 
     def get_state(self) -> State:
@@ -789,13 +783,11 @@ class WithSubExploration(Exploration):
         return {"sub_exploration": self.sub_exploration.get_state()}
 
     def check_state(self, state: State) -> None:
-        """See `Exploration.check_state`."""
         check_shape(state, of_type(dict))
         if "sub_exploration" in state:
             self.sub_exploration.check_state(state["sub_exploration"])
 
     def set_state(self, state: State) -> None:
-        """See `Exploration.set_state`."""
         super().set_state(state)
         if "sub_exploration" in state:
             self.sub_exploration.set_state(state["sub_exploration"])

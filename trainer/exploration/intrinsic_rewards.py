@@ -325,7 +325,6 @@ class Curiosity(WithSubExploration):
         return state
 
     def check_state(self, state: State) -> None:
-        """See `Exploration.check_state`."""
         shapes: dict[str, ShapeCheck] = {"sub_exploration": of_type(dict)}
         if self._networks is not None:
             shapes["networks"] = like(self._networks.get_state())
@@ -333,7 +332,6 @@ class Curiosity(WithSubExploration):
         super().check_state(state)
 
     def set_state(self, state: State) -> None:
-        """See `Exploration.set_state`."""
         super().set_state(state)
         if self._networks is not None and "networks" in state:
             self._networks.set_state(state["networks"])
@@ -453,7 +451,6 @@ class RE3(WithSubExploration):
         return state
 
     def check_state(self, state: State) -> None:
-        """See `Exploration.check_state`."""
         shapes: dict[str, ShapeCheck] = {"sub_exploration": of_type(dict)}
         if self._encoder is not None:
             shapes["encoder"] = like(self._encoder.parameters.get_state())
@@ -463,7 +460,6 @@ class RE3(WithSubExploration):
         super().check_state(state)
 
     def set_state(self, state: State) -> None:
-        """See `Exploration.set_state`."""
         super().set_state(state)
         if self._encoder is not None and "encoder" in state:
             self._encoder.parameters.set_state(state["encoder"])

@@ -144,7 +144,6 @@ class _BoxActions:
         self.width = len(low) if self._all_bounded else 2 * len(low)
 
     def draw(self, uniforms: Array) -> Array:
-        """See `UniformActions.draw`."""
         size = len(self._range)
         first = uniforms[:, :size]
         if self._is_integer:
@@ -161,7 +160,6 @@ class _BoxActions:
         return actions
 
     def logp(self, actions: Array) -> Array:
-        """See `UniformActions.logp`."""
         values = actions.reshape(len(actions), -1).astype(np.float64)
         # A dimension with a single value has probability 1, not a density.
         widths = np.where(self._range > 0.0, self._range, 1.0)
@@ -260,7 +258,6 @@ class EpsilonGreedy(Exploration):
     def get_exploration_action(
         self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
     ) -> tuple[Array, Array | None]:
-        """See `Exploration.get_exploration_action`."""
         self.last_timestep = timestep
         best = action_distribution.deterministic_sample()
         noise = action_distribution.noise
@@ -359,7 +356,6 @@ class SoftQ(Exploration):
     def get_exploration_action(
         self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
     ) -> tuple[Array, Array | None]:
-        """See `Exploration.get_exploration_action`."""
         del timestep
         if not explore:
             return action_distribution.deterministic_sample(), None
@@ -369,7 +365,6 @@ class SoftQ(Exploration):
         return choice.distribution.sample(choice.allowed_inputs(), self.temperature * noise), None
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
-        """See `Exploration.logp`."""
         del timestep
         gaps = np.maximum(inputs - np.maximum.reduce(inputs, axis=1, keepdims=True), -_LARGEST_GAP)
         return self.distribution.logp((gaps / self.temperature).astype(np.float32), actions)
@@ -414,7 +409,6 @@ class StochasticSampling(Exploration):
     def get_exploration_action(
         self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
     ) -> tuple[Array, Array | None]:
-        """See `Exploration.get_exploration_action`."""
         if not explore:
             return action_distribution.deterministic_sample(), None
         if self._uniform is not None and timestep < self.random_timesteps:
@@ -423,7 +417,6 @@ class StochasticSampling(Exploration):
         return action_distribution.sample(), None
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
-        """See `Exploration.logp`."""
         if self._uniform is not None and timestep < self.random_timesteps:
             return self._uniform.logp(actions, valid_parts(inputs))
         return self.distribution.logp(inputs, actions)
@@ -450,7 +443,6 @@ class Random(Exploration):
     def get_exploration_action(
         self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
     ) -> tuple[Array, Array | None]:
-        """See `Exploration.get_exploration_action`."""
         del timestep
         if not explore:
             return action_distribution.deterministic_sample(), None
@@ -458,7 +450,6 @@ class Random(Exploration):
         return self._uniform.draw(action_distribution.noise, valid), None
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
-        """See `Exploration.logp`."""
         del timestep
         return self._uniform.logp(actions, valid_parts(inputs))
 
@@ -531,7 +522,6 @@ class GaussianNoise(Exploration):
     def get_exploration_action(
         self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
     ) -> tuple[Array, Array | None]:
-        """See `Exploration.get_exploration_action`."""
         self.last_timestep = timestep
         choice = action_distribution
         self.advance(choice.slots, choice.noise)
@@ -780,12 +770,10 @@ class ParameterNoise(WithSubExploration):
         return {"cur_stddev": self.current_stddev, **super().get_state()}
 
     def check_state(self, state: State) -> None:
-        """See `Exploration.check_state`."""
         check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))
         super().check_state(state)
 
     def set_state(self, state: State) -> None:
-        """See `Exploration.set_state`."""
         super().set_state(state)
         if "cur_stddev" in state:
             self.current_stddev = float(state["cur_stddev"])

@@ -100,7 +100,6 @@ class RowBatching:
         return np.concatenate([columns.vf_preds, last])
 
     def num_minibatches(self, lengths: Array, num_rows: int, *, minibatch_size: int) -> int:
-        """See `Batching.num_minibatches`."""
         del lengths
         return num_minibatches(num_rows, minibatch_size=minibatch_size, num_epochs=1)
 
@@ -113,12 +112,10 @@ class RowBatching:
         num_epochs: int,
         rng: np.random.Generator | None,
     ) -> Iterator[dict[str, Any]]:
-        """See `Batching.minibatches`."""
         del lengths
         return minibatches(rows, minibatch_size=minibatch_size, num_epochs=num_epochs, rng=rng)
 
     def whole(self, rows: Mapping[str, Any], lengths: Array) -> dict[str, Any]:
-        """See `Batching.whole`."""
         del lengths
         return dict(rows)
 
@@ -195,7 +192,6 @@ class SequenceBatching:
         return np.concatenate([values[~is_last], values[is_last]])
 
     def num_minibatches(self, lengths: Array, num_rows: int, *, minibatch_size: int) -> int:
-        """See `Batching.num_minibatches`."""
         num_sequences = len(self._cut(lengths)[0])
         return min(num_sequences, max(1, round(num_rows / minibatch_size)))
 
@@ -208,7 +204,6 @@ class SequenceBatching:
         num_epochs: int,
         rng: np.random.Generator | None,
     ) -> Iterator[dict[str, Any]]:
-        """See `Batching.minibatches`."""
         starts, cut = self._cut(lengths)
         num_rows = int(cut.sum())
         parts = self.num_minibatches(lengths, num_rows, minibatch_size=minibatch_size)
@@ -218,7 +213,6 @@ class SequenceBatching:
                 yield self._batch(rows, starts[chosen], cut[chosen])
 
     def whole(self, rows: Mapping[str, Any], lengths: Array) -> dict[str, Any]:
-        """See `Batching.whole`."""
         return self._batch(rows, *self._cut(lengths))
 
     def _cut(self, lengths: Array) -> tuple[Array, Array]:

@@ -196,7 +196,6 @@ class Learner(Checkpointable):
         return {OWN: {"num_updates": self.num_updates, **self.extra_state()}}
 
     def check_state(self, state: State) -> None:
-        """See `Checkpointable`."""
         self._refuse_unknown(state)
         super().check_state(state)
         if OWN in state:
@@ -441,7 +440,6 @@ class TargetNetwork:
         return self.module.get_state()
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave."""
         self.module.set_state(state)
 
 
@@ -548,7 +546,6 @@ class ReplayLearner(Learner, ABC):
         root_seed: int,
         position: tuple[int, ...] = (),
     ) -> None:
-        """See `Learner`."""
         super().__init__(
             module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
         )

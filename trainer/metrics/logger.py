@@ -674,7 +674,6 @@ class MetricsLogger(Checkpointable):
         return {"statistics": self._table.get_state()}
 
     def check_state(self, state: State) -> None:
-        """See `Checkpointable`."""
         check_shape(state, LOGGER_STATE)
 
     def set_state(self, state: State) -> None:

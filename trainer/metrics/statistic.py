@@ -328,7 +328,6 @@ class Moments:
         }
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave."""
         self._buffer = []
         self._partials = list(state["partials"])
         self._low, self._high = state["low"], state["high"]
@@ -685,6 +684,5 @@ class Statistic:
         return {"held": self._held.get_state(), "new": self._new.get_state()}
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave."""
         self._held.set_state(state["held"])
         self._new.set_state(state["new"])

@@ -122,7 +122,6 @@ class ActorCriticModule(RLModule):
             self._vf.initialize(rng, initializer=initializer, gain=VALUE_HEAD_GAIN)
 
     def forward_acting(self, obs: Array) -> Array:
-        """See `RLModule.forward_acting`."""
         outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
         return self._with_log_std(outputs)
 
@@ -156,7 +155,6 @@ class ActorCriticModule(RLModule):
         return self.gives_values or super().is_for_acting(name)
 
     def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """See `RLModule.forward_inference`."""
         if self._acting_heads is None:
             return super().forward_inference(batch)
         # In parts, row-exactly: the bits of the policy are those of `forward_acting`.
@@ -165,7 +163,6 @@ class ActorCriticModule(RLModule):
         return {ACTION_DIST_INPUTS: self._with_log_std(inputs), VF_PREDS: values[:, 0]}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """See `RLModule.forward_exploration`."""
         return self.forward_inference(batch)
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
@@ -187,7 +184,6 @@ class ActorCriticModule(RLModule):
         return outputs
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
-        """See `RLModule.backward`."""
         batch_size = self._batch_size
         check_gradient(
             "d_action_dist_inputs",

@@ -396,7 +396,6 @@ class StatefulRLModule(RLModule):
         return self._stepped(batch)
 
     def forward_exploration(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """See `forward_inference`."""
         return self._stepped(batch)
 
     def _stepped(self, batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -239,7 +239,6 @@ class RecurrentModule(StatefulRLModule):
         return previous.astype(self.parameters.dtype, copy=False)
 
     def forward_step(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """See `StatefulRLModule.forward_step`."""
         rows, state = batch[OBS], batch[STATE_IN]
         previous = self._previous(batch, (len(rows),))
         outputs, states = {}, {}
@@ -249,7 +248,6 @@ class RecurrentModule(StatefulRLModule):
         return {ACTION_DIST_INPUTS: inputs, STATE_OUT: self._by_tower(states)}
 
     def forward_sequences(self, batch: Mapping[str, Any]) -> dict[str, Array]:
-        """See `StatefulRLModule.forward_sequences`."""
         obs, state = batch[OBS], batch[STATE_IN]
         self._shape = obs.shape[:2]
         rows, previous = _time_major(obs), self._previous(batch, self._shape)
@@ -267,7 +265,6 @@ class RecurrentModule(StatefulRLModule):
         return given if "vf" not in found else {**given, VF_PREDS: found["vf"][:, :, 0]}
 
     def backward_sequences(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
-        """See `StatefulRLModule.backward_sequences`."""
         gradients = {"pi": d_action_dist_inputs, "vf": d_vf_preds[:, :, None]}
         of_towers: dict[str, Array] = {}
         for name, network in self._networks.items():

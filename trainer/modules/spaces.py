@@ -244,7 +244,6 @@ class MaskingCalls:
         module.backward = self.backward
 
     def forward_acting(self, obs: Array) -> Array:
-        """See `RLModule.forward_acting`."""
         obs = obs if obs.ndim == 2 else self._checked_rows({OBS: obs})
         if obs.shape[1] == self._masks.start:
             return self._forward_acting(obs)
@@ -252,7 +251,6 @@ class MaskingCalls:
         return masked_outputs(outputs, self._masks.effective(obs))
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """See `RLModule.forward_train`."""
         obs = self._checked_rows(batch)
         if obs.shape[1] == self._masks.start:
             self._mask = None
@@ -263,7 +261,6 @@ class MaskingCalls:
         return outputs
 
     def backward(self, *, d_action_dist_inputs: Array, **other: Array) -> None:
-        """See `RLModule.backward`."""
         if self._mask is not None:
             d_action_dist_inputs = masked_gradient(d_action_dist_inputs, self._mask)
         self._backward(d_action_dist_inputs=d_action_dist_inputs, **other)

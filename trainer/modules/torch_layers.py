@@ -544,7 +544,6 @@ class TorchLayers:
                 mirror.return_gradients()
 
     def fixed(self) -> AbstractContextManager[None]:
-        """See `fixed_torch`."""
         return fixed_torch(self.torch)
 
     def gradient(self, array: Array) -> Any:

@@ -165,7 +165,6 @@ class TorchMemoryLayers(TorchLayers):
         return super().learn(rows, self._begin(rows, columns))
 
     def evaluate(self, rows: Array, columns: Mapping[str, Any], name: str) -> Array:
-        """See `TorchLayers.evaluate`."""
         return super().evaluate(rows, self._begin(rows, columns), name)
 
     def values(self, rows: Array, columns: Mapping[str, Any]) -> Array:

@@ -237,7 +237,6 @@ class TorchRLModule(RLModule):
         return dict(self.parameters.shapes)
 
     def forward_acting(self, obs: Array) -> Array:
-        """See `RLModule.forward_acting`."""
         return self._torch_layers.act(self._forward_exploration, obs)
 
     def forward_inference(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,7 +248,6 @@ class TorchRLModule(RLModule):
         return self._acted(self._forward_inference, batch)
 
     def forward_exploration(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """See `forward_inference`."""
         return self._acted(self._forward_exploration, batch)
 
     def _acted(self, forward: Callable[..., Any], batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,7 +296,6 @@ class TorchRLModule(RLModule):
         return 0
 
     def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...] = ()) -> None:
-        """See `RLModule.begin_update`."""
         self._torch_layers.draws.begin_update(root_seed, number, of=of)
 
     @property

@@ -276,7 +276,6 @@ class Categorical(ActionDistribution):
     def evaluate(
         self, inputs: Array, actions: Array, *, reference: Array | None = None
     ) -> CategoricalTerms:
-        """See `ActionDistribution.evaluate`."""
         log_probs = self.canonical(inputs)
         probs = np.exp(log_probs)
         reference_probs = kl = None
@@ -349,7 +348,6 @@ class MultiCategorical(ActionDistribution):
     def evaluate(
         self, inputs: Array, actions: Array, *, reference: Array | None = None
     ) -> SummedTerms:
-        """See `ActionDistribution.evaluate`."""
         parts = []
         choices = self._chosen(actions)
         for index, (choice, logits) in enumerate(self._split(inputs)):
@@ -444,7 +442,6 @@ class Bernoulli(ActionDistribution):
     def evaluate(
         self, inputs: Array, actions: Array, *, reference: Array | None = None
     ) -> BernoulliTerms:
-        """See `ActionDistribution.evaluate`."""
         bits = actions.reshape(inputs.shape).astype(inputs.dtype)
         return BernoulliTerms(
             logp=self.logp(inputs, actions),
@@ -567,7 +564,6 @@ class DiagGaussian(ActionDistribution):
     def evaluate(
         self, inputs: Array, actions: Array, *, reference: Array | None = None
     ) -> DiagGaussianTerms:
-        """See `ActionDistribution.evaluate`."""
         mean, log_std = self._split(inputs)
         inverse_std = np.exp(-log_std)
         scaled_error = (actions.reshape(len(mean), -1) - mean) * inverse_std

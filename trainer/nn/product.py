@@ -93,7 +93,6 @@ class ProductDistribution(ActionDistribution):
     def evaluate(
         self, inputs: Array, actions: Any, *, reference: Array | None = None
     ) -> SummedTerms:
-        """See `ActionDistribution.evaluate`."""
         return SummedTerms.of(
             [
                 part.distribution.evaluate(

@@ -157,7 +157,6 @@ class TorchMLP(MLP):
         self._outputs_and_ones: Array = columns_with_ones(0, 0, parameters.dtype)
 
     def forward(self, inputs: Array) -> Array:
-        """See `MLP.forward`."""
         outputs = self._graph.forward(inputs[:-1])
         width, count = outputs.shape
         if self._outputs_and_ones.shape != (width + 1, count):
@@ -168,7 +167,6 @@ class TorchMLP(MLP):
     def backward(
         self, gradient: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
     ) -> None:
-        """See `MLP.backward`."""
         self._graph.backward(gradient, d_inputs=d_inputs, only_inputs=only_inputs)
 
 
@@ -186,11 +184,9 @@ class TorchStack(ConvolutionStack):
         self._graph = _Graph(layers, before=(0, 3, 1, 2), after=(0, 2, 3, 1))
 
     def forward(self, rows: Array) -> Array:
-        """See `ConvolutionStack.forward`."""
         return self._graph.forward(self._images(rows)).reshape(len(rows), self._num_features)
 
     def backward(self, d_features: Array) -> None:
-        """See `ConvolutionStack.backward`."""
         self._graph.backward(d_features.reshape(len(d_features), *self._layers[-1].output_shape))
 
 
@@ -203,11 +199,9 @@ class TorchLSTM(LSTM):
         self._in_torch = _Recurrence(self, "lstm", parameters, gradients, layer["name"])
 
     def forward(self, inputs: Array, state: RecurrentState) -> Array:
-        """See `RecurrentLayer.forward`."""
         return self._in_torch.forward(inputs, state)
 
     def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
-        """See `RecurrentLayer.backward`."""
         self._in_torch.backward(gradient, d_inputs)
 
 
@@ -220,11 +214,9 @@ class TorchGRU(GRU):
         self._in_torch = _Recurrence(self, "gru", parameters, gradients, layer["name"])
 
     def forward(self, inputs: Array, state: RecurrentState) -> Array:
-        """See `RecurrentLayer.forward`."""
         return self._in_torch.forward(inputs, state)
 
     def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
-        """See `RecurrentLayer.backward`."""
         self._in_torch.backward(gradient, d_inputs)
 
 

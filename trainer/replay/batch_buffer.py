@@ -255,7 +255,6 @@ class PrioritizedBatchReplayBuffer(BatchReplayBuffer):
             self._largest = max(self._largest, float(priority))
 
     def get_state(self) -> State:
-        """See `BatchReplayBuffer`."""
         return {
             **super().get_state(),
             "priorities": list(self._priorities),
@@ -263,7 +262,6 @@ class PrioritizedBatchReplayBuffer(BatchReplayBuffer):
         }
 
     def set_state(self, state: State) -> None:
-        """See `BatchReplayBuffer`."""
         super().set_state(state)
         self._priorities, self._largest = list(state["priorities"]), state["largest"]
 

@@ -464,7 +464,6 @@ class ReplayBuffer(Checkpointable):
         return self._ring.restoring(mark=self.mark, rollback=self.rollback)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """See `Checkpointable`."""
         return (), {"capacity": self.capacity}
 
     def _own_state(self) -> State:
@@ -481,7 +480,6 @@ class ReplayBuffer(Checkpointable):
         }
 
     def check_state(self, state: State) -> None:
-        """See `Checkpointable`."""
         check_replay_state(state)
 
     def set_state(self, state: State) -> None:
@@ -721,7 +719,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._largest = value
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """See `ReplayBuffer`."""
         return (), {"capacity": self.capacity, "alpha": self.alpha, "beta": self.beta}
 
     def _own_state(self) -> State:

@@ -716,7 +716,6 @@ class EnvTasks:
                 place.set_task(index, copy.deepcopy(task))
 
     def get(self) -> list[Any]:
-        """See `EnvRunnerGroup.get_tasks`."""
         return [
             copied_if_possible(position.tasks[-1].task) if position.tasks else None
             for position in self._records.positions()

@@ -224,29 +224,23 @@ class LoggerCallback(Callback):
         """A trial is over."""
 
     def on_trial_start(self, *_: Any, trial: TrialView, **__: Any) -> None:
-        """See `Callback`."""
         self.log_trial_start(trial)
 
     def on_trial_restore(self, *_: Any, trial: TrialView, **__: Any) -> None:
-        """See `Callback`."""
         self.log_trial_restore(trial)
 
     def on_trial_save(self, *_: Any, trial: TrialView, **__: Any) -> None:
-        """See `Callback`."""
         self.log_trial_save(trial)
 
     def on_trial_result(
         self, *_: Any, iteration: int, trial: TrialView, result: Mapping[str, Any], **__: Any
     ) -> None:
-        """See `Callback`."""
         self.log_trial_result(iteration, trial, result)
 
     def on_trial_complete(self, *_: Any, trial: TrialView, **__: Any) -> None:
-        """See `Callback`."""
         self.log_trial_end(trial, failed=False)
 
     def on_trial_error(self, *_: Any, trial: TrialView, **__: Any) -> None:
-        """See `Callback`."""
         self.log_trial_end(trial, failed=True)
 
 

@@ -98,12 +98,10 @@ class TrialScheduler(Part):
 
     @property
     def explored(self) -> Sequence[str]:
-        """See above."""
         return ()
 
     @property
     def pinned(self) -> Set[CheckpointRef]:
-        """See above."""
         return frozenset()
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:

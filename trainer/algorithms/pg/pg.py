@@ -234,7 +234,6 @@ class ReturnPostprocessing:
         return False
 
     def add_columns(self, batch: SampleBatch, *, module: RLModule, obs: FloatArray) -> None:
-        """See `TrajectoryPostprocessing.add_columns`."""
         del module, obs
         compute_advantages(batch, 0.0, gamma=self.gamma, use_gae=False, use_critic=False)
 

@@ -541,7 +541,6 @@ class AdvantagePostprocessing:
         return self.use_critic
 
     def add_columns(self, batch: SampleBatch, *, module: RLModule, obs: FloatArray) -> None:
-        """See `TrajectoryPostprocessing.add_columns`."""
         last_value = 0.0
         if self.use_critic:
             values = values_of_chunk(module, obs, batch)

@@ -70,7 +70,6 @@ class TargetCritics:
         return self.critics.parameters.get_state()
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave."""
         self.critics.parameters.set_state(state)
 
 
@@ -308,7 +307,6 @@ class SACLearner(ReplayLearner):
         num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
     ) -> Mapping[str, Any]:
-        """See `ReplayLearner.update_from`."""
         self._set_rates(num_env_steps_sampled_before)
         with self._critics.side_by_side:
             return super().update_from(
