@@ -172,7 +172,7 @@ class Checkpointable:
     _save_under_way: BackgroundSave | None = None
     """Of an instance only while a save in the background is under way, or its end unnoticed."""
 
-    _is_telling_of_save: bool = False
+    _is_firing_saved: bool = False
     """Of an instance only while `_on_checkpoint_saved` runs."""
 
     # ---- the state, and the parts that it comes from
@@ -294,7 +294,7 @@ class Checkpointable:
         """
         del use_msgpack
         refuse_filesystem(filesystem)
-        self._refuse_while_telling()
+        self._refuse_while_firing()
         self.finish_saving()
         with self._saving():
             encoded = self._encoded(state)
@@ -393,23 +393,23 @@ class Checkpointable:
             self._start_save(save)
             return str(save.path)
         written = str(write_encoded(path, encoded))
-        self._tell_of_save(written)
+        self._fire_saved(written)
         return written
 
     def _start_save(self, save: BackgroundSave) -> None:
         """Start it; to be extended where Ctrl-C is put off, which `Thread.start` bears badly."""
         save.start()
 
-    def _tell_of_save(self, path: str) -> None:
-        self._is_telling_of_save = True
+    def _fire_saved(self, path: str) -> None:
+        self._is_firing_saved = True
         try:
             self._on_checkpoint_saved(path)
         finally:
-            del self._is_telling_of_save  # not False: a state may show all attributes
+            del self._is_firing_saved  # not False: a state may show all attributes
 
-    def _refuse_while_telling(self) -> None:
+    def _refuse_while_firing(self) -> None:
         """Raise if what is told of a save wants to save once more, which would never end."""
-        if self._is_telling_of_save:
+        if self._is_firing_saved:
             raise CheckpointWriteError(
                 f"save_to_path() of a {type(self).__name__} was called from on_checkpoint_saved "
                 "of the same object: that save would be followed by on_checkpoint_saved again, "
@@ -431,7 +431,7 @@ class Checkpointable:
             return
         error = save.tell()
         if error is None:
-            self._tell_of_save(str(save.path))
+            self._fire_saved(str(save.path))
         if save.when_over is not None:
             save.when_over(error)
         elif error is not None:

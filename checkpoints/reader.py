@@ -163,7 +163,7 @@ def read_checkpoint(
 
 
 @dataclass
-class ArrayPlace:
+class ArrayLocation:
     """Where in a state a large array stands, which has a file of its own.
 
     Attributes:
@@ -177,20 +177,20 @@ class ArrayPlace:
     shape: tuple[int, ...]
 
 
-def read_array_places(path: PathLike, component: str) -> dict[str, ArrayPlace]:
+def read_array_places(path: PathLike, component: str) -> dict[str, ArrayLocation]:
     """Return where the large arrays of one component stand, by their files; none is read.
 
     Raises the errors of `read_checkpoint`.
     """
 
-    def read(directory: Path, manifest: Manifest) -> dict[str, ArrayPlace]:
+    def read(directory: Path, manifest: Manifest) -> dict[str, ArrayLocation]:
         (name,) = select(manifest.components, [component])
         entry = manifest.components[name]
-        found: list[ArrayPlace] = []
+        found: list[ArrayLocation] = []
 
         def note(number: Any, *, dtype: Any, shape: tuple[int, ...], order: str) -> Any:
             del number, order
-            found.append(ArrayPlace("", str(dtype), shape))
+            found.append(ArrayLocation("", str(dtype), shape))
             return found[-1]
 
         _name_places(decode(_read_file(directory, entry), load_array=note), "")
@@ -201,7 +201,7 @@ def read_array_places(path: PathLike, component: str) -> dict[str, ArrayPlace]:
 
 def _name_places(state: Any, path: str) -> None:
     pairs: Any = ()
-    if isinstance(state, ArrayPlace):
+    if isinstance(state, ArrayLocation):
         state.path = path
     elif isinstance(state, dict):
         pairs = state.items()

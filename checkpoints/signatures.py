@@ -112,13 +112,13 @@ def _key(path: Path, *, may_make: bool) -> bytes | None:
         if not may_make:
             return None
     except OSError as error:
-        _tell_once(f"{path} cannot be used as the key that signs what you save: {error}")
+        _log_once(f"{path} cannot be used as the key that signs what you save: {error}")
         return None
     try:
         _make(path)
         return _read(path)
     except OSError as error:
-        _tell_once(f"No key that signs what you save could be made at {path}: {error}")
+        _log_once(f"No key that signs what you save could be made at {path}: {error}")
         return None
 
 
@@ -156,5 +156,5 @@ def _make(path: Path) -> None:
 
 
 @functools.cache
-def _tell_once(text: str) -> None:
+def _log_once(text: str) -> None:
     _LOGGER.warning("%s. What you save asks for allow_code=True like anybody's.", text)

@@ -300,7 +300,7 @@ class BackgroundSave:
         Raises:
             CheckpointWriteError: if no thread can be started; nothing is written.
         """
-        atexit.register(self._tell_at_exit)
+        atexit.register(self._log_at_exit)
         try:
             with signals_deferred():
                 self._thread.start()
@@ -325,7 +325,7 @@ class BackgroundSave:
 
     def tell(self) -> CheckpointWriteError | None:
         """Return why it failed, or None; from now on the owner knows."""
-        atexit.unregister(self._tell_at_exit)
+        atexit.unregister(self._log_at_exit)
         return self._write_error()
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
@@ -334,7 +334,7 @@ class BackgroundSave:
     def _withdraw(self) -> None:
         if self._decided.setdefault(_WRITER, _NO_ONE) == _NO_ONE:
             self._encoded = None
-            atexit.unregister(self._tell_at_exit)
+            atexit.unregister(self._log_at_exit)
 
     def _run(self) -> None:
         if self._decided.setdefault(_WRITER, "thread") != "thread":
@@ -368,7 +368,7 @@ class BackgroundSave:
         error.__cause__ = self._error
         return error
 
-    def _tell_at_exit(self) -> None:
+    def _log_at_exit(self) -> None:
         # The interpreter has waited for the thread; in a forked process it never is over.
         if self.is_over and self._error is not None:
             _LOGGER.error("%s", self._write_error())

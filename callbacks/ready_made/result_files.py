@@ -90,7 +90,7 @@ class LineFile:
         self._iteration_of = iteration_of
         self._last_iteration: int | None = None  # None: not known, look at the file
         self._size = 0
-        self._damage_told: _Survey | None = None
+        self._damage_logged: _Survey | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, path=moved_path(state["path"]))
@@ -244,15 +244,15 @@ class LineFile:
     def _repaired_last_iteration(self) -> int:
         survey = self._survey()
         if survey.num_damaged:
-            self._tell_damage(survey)
+            self._log_damage(survey)
         if survey.num_damaged or not survey.is_terminated:
             self.rewrite(before=survey.last_iteration + 1)
         return survey.last_iteration
 
-    def _tell_damage(self, survey: _Survey) -> None:
-        if survey == self._damage_told:
+    def _log_damage(self, survey: _Survey) -> None:
+        if survey == self._damage_logged:
             return  # it could not be repaired, and is told
-        self._damage_told = survey
+        self._damage_logged = survey
         if survey.num_damaged == 1 and survey.is_last_damaged and survey.num_good:
             _LOGGER.warning(
                 "The last line of %s was not written to its end, as happens when a process is "

@@ -276,7 +276,7 @@ def test_answers_of_several_come_as_they_end_and_a_slow_one_holds_up_nobody(
             pool[index].submit("echo", (index,))
         assert dict([pool.next_outcome(), pool.next_outcome()]) == {2: Success(2), 3: Success(3)}
         assert pool.pending() == [1]
-        pool[1].tell_to_end()
+        pool[1].request_end()
         assert pool.next_outcome()[0] == 1
 
 
@@ -312,7 +312,7 @@ def test_what_a_place_says_of_itself_follows_its_life(engine: Engine) -> None:
         assert says() == (True, True, True, True)
         assert place.stall_limit_s == 5.0
         assert pool.outcome_within(0.0) is None
-        place.tell_to_end()
+        place.request_end()
         pool.next_outcome()
         assert says() == (True, False, False, True)
         with pytest.raises(RuntimeError, match="No worker owes an answer"):
@@ -339,7 +339,7 @@ def test_a_death_is_noticed_exactly_once_and_touches_no_other(pool: WorkerPool) 
     assert pool.pending() == [2]
     assert not pool[1].is_running
     assert pool.outcome_within(0.0) is None
-    pool[2].tell_to_end()
+    pool[2].request_end()
     index, outcome = pool.next_outcome()
     assert (index, type(outcome)) == (2, Success)
     start(pool, 1)
@@ -468,7 +468,7 @@ def test_progress_and_notes_are_seen_while_the_call_is_under_way(pool: WorkerPoo
     pool[1].submit("until_told", ())
     assert wait_for(pool, lambda: pool[1].num_heartbeats >= 5)
     seen = pool[1].num_heartbeats
-    pool[1].tell_to_end()
+    pool[1].request_end()
     _, outcome = pool.next_outcome()
     assert isinstance(outcome, Success)
     assert outcome.value == pool[1].num_heartbeats >= seen
@@ -479,11 +479,11 @@ def test_progress_and_notes_are_seen_while_the_call_is_under_way(pool: WorkerPoo
 
 def test_notes_and_the_wish_to_end_belong_to_one_call(pool: WorkerPool) -> None:
     ask(pool, "progress", 2, (7, 8))
-    pool[1].tell_to_end()
+    pool[1].request_end()
     pool[1].submit("until_told", ())
     assert wait_for(pool, lambda: pool[1].num_heartbeats > 0)  # it was not told in this call
     assert pool[1].notes == NO_NOTES
-    pool[1].tell_to_end()
+    pool[1].request_end()
     assert isinstance(pool.next_outcome()[1], Success)
 
 
@@ -506,7 +506,7 @@ def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -
     pool[1].submit("until_told", (), StallLimit(0.3))
     begun_s = pool.now_s()
     assert wait_for(pool, lambda: pool.now_s() - begun_s > 0.5)
-    pool[1].tell_to_end()
+    pool[1].request_end()
     assert isinstance(pool.next_outcome()[1], Success)
 
 

@@ -383,19 +383,19 @@ def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes
     with config("foreach_worker", 2).build_algo() as algo:
         group = algo.env_runner_group
         algo.train()
-        for place in group._records.places.values():
+        for place in group._records.by_index.values():
             assert place.sync(place.weights).tasks is None
             place.is_ahead = False
         group.set_task(2)
         told = []
-        for place in group._records.places.values():
+        for place in group._records.by_index.values():
             told.append(place.sync(place.weights).tasks)
             place.is_ahead = False
             assert place.sync(place.weights).tasks is None, "once is enough"
             place.is_ahead = False
         assert [[change.task for change in tasks] for tasks in told] == [[2] * 4, [2] * 4]
         group.set_task(2)
-        assert [place.sync(place.weights).tasks for place in group._records.places.values()] == [
+        assert [place.sync(place.weights).tasks for place in group._records.by_index.values()] == [
             None,
             None,
         ]

@@ -179,7 +179,7 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
 
             def has_answered() -> bool:
                 algorithm._evaluations.look_after()
-                return bool(group._records.places[1].has_answered)
+                return bool(group._records.by_index[1].has_answered)
 
             assert wait_until(has_answered)
             undone.append(2)

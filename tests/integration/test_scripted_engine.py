@@ -23,7 +23,7 @@ from trainer import EnvRunnerGroup, PPOConfig, RLlibCallback
 from trainer.algorithms import building
 from trainer.env_runners.env_runner import get_global_worker
 from trainer.errors import RunnerLostError
-from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.records import RunnerRecord
 from trainer.testing import FakeEngine, ScriptedFault
 from trainer.testing.fake_engine import Kind
 
@@ -164,13 +164,13 @@ def test_whatever_happens_to_runners_training_ends_with_the_same_bytes(
 def test_without_putting_runners_back_a_death_would_change_the_bytes(
     undisturbed: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bootstrap = RunnerPlace.bootstrap
+    bootstrap = RunnerRecord.bootstrap
 
-    def without_positions(place: RunnerPlace, weights: Any) -> Any:
+    def without_positions(place: RunnerRecord, weights: Any) -> Any:
         made = bootstrap(place, weights)
         return replace(made, sync=replace(made.sync, positions=None))
 
-    monkeypatch.setattr(RunnerPlace, "bootstrap", without_positions)
+    monkeypatch.setattr(RunnerRecord, "bootstrap", without_positions)
     fault = ScriptedFault("lose_answer", method="sample", call=2)
     assert trained(FakeEngine(fault), config_of(2)).runners != undisturbed.runners
 

@@ -373,7 +373,7 @@ def test_what_surrounds_a_call_does_not_reach_networks(mode: Any) -> None:
 
 
 def test_autocast_that_has_no_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    torch_network._tell_of_autocast.cache_clear()
+    torch_network._warn_of_autocast.cache_clear()
     module = built(DenseModule)
     for _ in range(2):
         with torch.autocast("cpu"):

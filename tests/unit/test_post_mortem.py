@@ -14,7 +14,7 @@ from trainer.env_runners.messages import STEPPING, ActivityNotes, EnvRunnerSpec,
 from trainer.envs import make_env_factory
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.name_resolution import PROGRAM
-from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.records import RunnerRecord
 from trainer.runner_group.rounds import post_mortem
 from trainer.runtime.local_engine import num_oom_kills
 from trainer.runtime.messages import Lost
@@ -23,7 +23,7 @@ from trainer.seeding import Role
 from trainer.testing.envs import CountdownEnv
 
 
-def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerPlace:
+def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerRecord:
     spec = EnvRunnerSpec(
         env_factory=make_env_factory(CountdownEnv, {}, source=PROGRAM),
         table=ModuleTable(ByModule({"default_policy": RLModuleSpec()})),
@@ -37,7 +37,7 @@ def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> Runne
         first_slot=0,
         num_slots=num_envs,
     )
-    return RunnerPlace(spec, **values)
+    return RunnerRecord(spec, **values)
 
 
 def lost(signals: Any, **how: Any) -> Lost:

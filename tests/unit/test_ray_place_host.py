@@ -30,7 +30,7 @@ class ProcessInPlace:
     def kill(self) -> None:
         self.is_running = False
 
-    def tell_to_close(self) -> None:
+    def request_close(self) -> None:
         assert self.is_running
 
     def await_close(self, _: float) -> None:
@@ -39,7 +39,7 @@ class ProcessInPlace:
             self.kept.start(2, b"", None)
 
     def stop(self, grace_s: float) -> None:
-        self.tell_to_close()
+        self.request_close()
         self.await_close(grace_s)
         self.kill()
 
@@ -86,5 +86,5 @@ def test_a_ray_without_its_private_prefix_only_loses_the_names_before_lines(
     host: Any = PlaceHost.__new__(PlaceHost)  # the constructor asks Ray for its node
     host._names = ["env runner 1"]
     host._ray = SimpleNamespace(**private)
-    host._tell_name("env runner 2")
+    host._send_name("env runner 2")
     assert repr(host) == "env runner 1, env runner 2"

@@ -11,7 +11,7 @@ import pytest
 from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup
 from trainer.runner_group.plays import RequestAhead
-from trainer.runner_group.rounds import Ask, Round, RoundResult, _is_told, _rarely_told
+from trainer.runner_group.rounds import Ask, Round, RoundResult, _is_logged, _rarely_logged
 
 
 def place(num_restarts: int, *, in_evaluation: bool) -> Any:
@@ -20,15 +20,17 @@ def place(num_restarts: int, *, in_evaluation: bool) -> Any:
 
 
 def test_every_replacement_of_a_training_runner_is_told() -> None:
-    assert all(_is_told(place(number, in_evaluation=False)) for number in range(1, 500))
-    assert _rarely_told(place(100, in_evaluation=False)) == ""
+    assert all(_is_logged(place(number, in_evaluation=False)) for number in range(1, 500))
+    assert _rarely_logged(place(100, in_evaluation=False)) == ""
 
 
 def test_replacements_without_end_of_an_evaluation_runner_are_told_now_and_then() -> None:
-    told = [number for number in range(1, 350) if _is_told(place(number, in_evaluation=True))]
+    told = [number for number in range(1, 350) if _is_logged(place(number, in_evaluation=True))]
     assert told == [*range(1, 21), 100, 200, 300]
-    assert _rarely_told(place(19, in_evaluation=True)) == ""
-    assert "replacement 20; from now on every 100th" in _rarely_told(place(20, in_evaluation=True))
+    assert _rarely_logged(place(19, in_evaluation=True)) == ""
+    assert "replacement 20; from now on every 100th" in _rarely_logged(
+        place(20, in_evaluation=True)
+    )
 
 
 # ---- requests ahead

@@ -66,7 +66,7 @@ def test_a_trial_that_is_long_at_a_row_is_named_again_and_again(
 
     def look(running: dict[int, int], *, at: float) -> list[str]:
         now[0], lines.texts = at, []
-        progress.tell_silent(running, after_s=30)
+        progress.log_silent(running, after_s=30)
         return lines.texts
 
     assert look({0: 1, 1: 4}, at=100) == []

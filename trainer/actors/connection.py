@@ -255,7 +255,7 @@ class Room:
         self._most_calls = most_calls
         self._most_bytes = most_bytes
         self.patience_s: Final = patience_s
-        self._was_told = False
+        self._has_warned = False
         self._lock = threading.Lock()
         self._waiting: list[ArrivalFlag] = []
         self.num_calls = 0
@@ -290,9 +290,9 @@ class Room:
 
     def tell(self, reason: str) -> None:
         """Warns that a caller waits, once."""
-        if self._was_told:
+        if self._has_warned:
             return
-        self._was_told = True
+        self._has_warned = True
         _LOGGER.warning(
             "A call to the %s has waited for %g s to be sent, because %s: %d calls with %.3g MB. "
             "It goes on when the actor has answered some. If the actor is stuck, "

@@ -247,7 +247,7 @@ class ActorRegistry:
         except FileNotFoundError:
             return False
         except NotPrivateError as error:
-            _tell_once(error)
+            _log_once(error)
             return False
         return True
 
@@ -338,7 +338,7 @@ class ActorRegistry:
         except FileNotFoundError:
             return []
         except NotPrivateError as error:
-            _tell_once(error)
+            _log_once(error)
             return []
 
     def _record(self, file: str) -> ActorAddress | None:
@@ -351,10 +351,10 @@ class ActorRegistry:
         except FileNotFoundError:
             return None
         except NotPrivateError as error:
-            _tell_once(error)
+            _log_once(error)
             return None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            _tell_once(f"{self.directory}/{file} is damaged ({type(error).__name__}: {error})")
+            _log_once(f"{self.directory}/{file} is damaged ({type(error).__name__}: {error})")
             return None
 
     def forget(self, address: ActorAddress) -> None:
@@ -469,7 +469,7 @@ class ActorRegistry:
         except FileNotFoundError:
             pass
         except NotPrivateError as error:
-            _tell_once(error)
+            _log_once(error)
             return None
         return self._endings().get(actor_id)
 
@@ -484,7 +484,7 @@ class ActorRegistry:
         except FileNotFoundError:
             return {}
         except NotPrivateError as error:
-            _tell_once(error)
+            _log_once(error)
             return {}
         return {actor_id: pickle.loads(data) for actor_id, data in packed.items()}  # noqa: S301
 
@@ -518,7 +518,7 @@ def _text(error: OSError) -> str:
     return str(error.args[0]) if error.args else str(error)
 
 
-def _tell_once(problem: OSError | str) -> None:
+def _log_once(problem: OSError | str) -> None:
     text = problem if isinstance(problem, str) else _text(problem)
     if text not in _Process.told:
         _Process.told.add(text)

@@ -268,7 +268,7 @@ class Algorithm(Checkpointable, abc.ABC):
             self.config,
             Role.TRAINING,
             root_seed=self.root_seed,
-            on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=False),
+            on_recreated=lambda indices: self._fire_recreated(indices, is_evaluation=False),
             on_metrics=lambda logged: self.metrics.aggregate(logged, key="env_runners"),
             one_thread=self._one_thread,
             postprocessing=self._postprocessing_to_show(),
@@ -564,7 +564,7 @@ class Algorithm(Checkpointable, abc.ABC):
             self.config.get_evaluation_config_object(),
             Role.EVALUATION,
             root_seed=self._evaluation_root_seed,
-            on_recreated=lambda indices: self._tell_recreated(indices, is_evaluation=True),
+            on_recreated=lambda indices: self._fire_recreated(indices, is_evaluation=True),
             on_metrics=on_metrics,
             one_thread=self._one_thread,
         )
@@ -1242,7 +1242,7 @@ class Algorithm(Checkpointable, abc.ABC):
         is_wanted = self.callbacks.listens_to("on_postprocess_trajectory")
         return self.make_postprocessing() if is_wanted else None
 
-    def _tell_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
+    def _fire_recreated(self, indices: list[int], *, is_evaluation: bool) -> None:
         """Fires the events that runners were replaced."""
         group = self.eval_env_runner_group if is_evaluation else None
         arguments = {"algorithm": self, "is_evaluation": is_evaluation}

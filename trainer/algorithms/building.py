@@ -160,11 +160,11 @@ def own_config(
     own.validate()
     require_env(own)
     own.freeze()
-    _tell_what_has_no_effect(own)
+    _log_what_has_no_effect(own)
     return own
 
 
-def _tell_what_has_no_effect(config: AlgorithmConfig) -> None:
+def _log_what_has_no_effect(config: AlgorithmConfig) -> None:
     """Logs once per algorithm which settings were given that change nothing here."""
     no_effect = {**OLD_NAMES.no_effect, **(_OF_CLUSTERS if config.engine == "local" else {})}
     given = {name: config[name] for name in config.changed_settings() if name in no_effect}

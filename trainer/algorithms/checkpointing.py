@@ -324,7 +324,7 @@ class ConfigCode:
 
     def __init__(self, config: AlgorithmConfig) -> None:
         self._config = config
-        self._has_told_size = False
+        self._has_warned_of_size = False
 
     def pack(self) -> bytes | None:
         """The settings, pickled; None if there are none, or if they cannot be."""
@@ -342,13 +342,13 @@ class ConfigCode:
                 error,
             )
             return None
-        self._tell_size(code, len(packed))
+        self._warn_of_size(code, len(packed))
         return packed
 
-    def _tell_size(self, code: Mapping[str, Any], num_bytes: int) -> None:
-        if num_bytes < _LARGE_CODE_BYTES or self._has_told_size:
+    def _warn_of_size(self, code: Mapping[str, Any], num_bytes: int) -> None:
+        if num_bytes < _LARGE_CODE_BYTES or self._has_warned_of_size:
             return
-        self._has_told_size = True
+        self._has_warned_of_size = True
         data = large_globals(code, at_least_bytes=_LARGE_CODE_BYTES // 10)
         names = ", ".join(f"`{name}` ({size / 1e6:,.1f} MB)" for name, size in data.items())
         _LOGGER.warning(

@@ -222,7 +222,7 @@ class TrainingIterations:
         self._evaluations = evaluations
         self._after_result: ResultPhases | None = None
         self._hidden = HiddenMetrics()
-        self._has_told_of_agents = False
+        self._has_warned_of_agents = False
 
     @property
     def result(self) -> IterationResult:
@@ -250,7 +250,7 @@ class TrainingIterations:
         before = self._algorithm.counters.training_iteration
         result = self._checked(self._algorithm.step(), before)
         self._set_tasks(result)
-        self._tell_result(result)
+        self._fire_result(result)
         self.note(is_under_way=False)
         return result
 
@@ -321,7 +321,7 @@ class TrainingIterations:
             results = ResultDict({key: value for key, value in result.items() if key != "config"})
             self._algorithm.env_runner_group.set_tasks_by(function, results, name="env_task_fn")
 
-    def _tell_result(self, result: ResultDict) -> None:
+    def _fire_result(self, result: ResultDict) -> None:
         """Fires `on_train_result`, then calls those who wait for the complete result."""
         algorithm, metrics = self._algorithm, self._algorithm.metrics
         peeked = metrics.peek()
@@ -333,7 +333,7 @@ class TrainingIterations:
                 )
             self._hidden.tell(metrics.peek(), result, but=peeked)
             merge_late_values(result, before=peeked, after=metrics.compile())
-            self._hidden.tell_of_one_path(result)
+            self._hidden.warn_of_one_path(result)
             waiting.run(result)
         finally:
             self._after_result = None
@@ -361,7 +361,7 @@ class TrainingIterations:
         algorithm = self._algorithm
         self.clock.add(elapsed_s)
         result.add_group(algorithm.env_runner_group)
-        self._tell_of_agents(result)
+        self._warn_of_agents(result)
         algorithm.add_to_result(result)
         standard = result.compile(
             episodes=algorithm.episode_statistics.result(),
@@ -395,11 +395,11 @@ class TrainingIterations:
             for id_, learner in algorithm.learners.items()
         }
 
-    def _tell_of_agents(self, result: IterationResult) -> None:
+    def _warn_of_agents(self, result: IterationResult) -> None:
         """Warns, once in a run, of agents that a limit ended without a last observation."""
         number = result.agent_counts.get("num_truncations_without_observation", 0)
-        if number and not self._has_told_of_agents:
-            self._has_told_of_agents = True
+        if number and not self._has_warned_of_agents:
+            self._has_warned_of_agents = True
             _LOGGER.warning(
                 "Env %r: %d agent(s) were truncated without a last observation. What they would "
                 "still have earned is taken from their last own observation, which may be old. Let "

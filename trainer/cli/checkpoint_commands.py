@@ -42,7 +42,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module
 from trainer.algorithms.policy_export import export_onnx, export_policy
 from trainer.cli.named_code import import_from_here
-from trainer.cli.output import missing_extras_told, on_one_line, tell, tell_json
+from trainer.cli.output import missing_extras_explained, on_one_line, tell, tell_json
 from trainer.cli.run_directory import RUN_FILE
 from trainer.errors import ConfigError
 from trainer.reports.run_records import find_runs
@@ -563,7 +563,7 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
     import_from_here()
     given = {} if arguments.env is None else {"env": arguments.env}
     with (
-        missing_extras_told(),
+        missing_extras_explained(),
         Algorithm.from_checkpoint(
             checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
         ) as algo,

@@ -32,7 +32,7 @@ from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
 from trainer.cli.output import (
     complain_with_traceback,
-    missing_extras_told,
+    missing_extras_explained,
     no_warnings_of,
     tell,
 )
@@ -181,7 +181,7 @@ def play(arguments: argparse.Namespace) -> int:
     mode = "human" if arguments.human else "rgb_array" if arguments.video else None
     if mode is not None:
         settings["evaluation_config"]["env_config"] = {"render_mode": mode}
-    with tempfile.TemporaryDirectory() as folder, missing_extras_told():
+    with tempfile.TemporaryDirectory() as folder, missing_extras_explained():
         films: list[RLlibCallback] = []
         if arguments.video is not None:
             films = [_recorder(folder)]

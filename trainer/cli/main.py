@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()
     code = 0
     try:
-        with _signals_like_ctrl_c(), _damages_told_once():
+        with _signals_like_ctrl_c(), _damages_logged_once():
             code = parsed.command(parsed)
         flush_output()
     except KeyboardInterrupt:
@@ -208,7 +208,7 @@ class _Once(logging.Filter):
 
 
 @contextlib.contextmanager
-def _damages_told_once() -> Iterator[None]:
+def _damages_logged_once() -> Iterator[None]:
     """Keeps a command that looks into a directory many times from repeating what it left out."""
     once, logger = _Once(), logging.getLogger(listing.__name__)
     logger.addFilter(once)

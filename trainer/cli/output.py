@@ -75,7 +75,7 @@ def on_one_line(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def missing_extras_told() -> Iterator[None]:
+def missing_extras_explained() -> Iterator[None]:
     """Turns the error of a package that only an extra installs into one that commands show.
 
     Raises:

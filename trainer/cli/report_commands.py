@@ -17,7 +17,7 @@ from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import RETURN, number_at
 from callbacks.ready_made.progress import TrainingProgress, duration
 from checkpoints import LinkError
-from trainer.cli.output import missing_extras_told, tell, tell_json
+from trainer.cli.output import missing_extras_explained, tell, tell_json
 from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
@@ -75,7 +75,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
 def plot(arguments: argparse.Namespace) -> int:
     """Draws learning curves into a file."""
-    with missing_extras_told():
+    with missing_extras_explained():
         plot_runs(
             _runs_at(arguments.paths),
             metric=arguments.metric,
@@ -93,7 +93,7 @@ def plot(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Writes one HTML page about runs."""
     paths = _runs_at(arguments.paths)
-    with missing_extras_told():
+    with missing_extras_explained():
         tell(
             str(
                 write_report(

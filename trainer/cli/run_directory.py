@@ -264,7 +264,7 @@ class RunDirectory:
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with self._refusals_told():
+            with self._refusals_explained():
                 self._results.start_anew({"training_iteration": 1})
             self.write_plan(plan)
         except OSError as error:
@@ -292,7 +292,7 @@ class RunDirectory:
 
     def append_result(self, result: Mapping[str, Any]) -> None:
         """Writes one result as a line; the config is left out, the checkpoint has it."""
-        with self._refusals_told():
+        with self._refusals_explained():
             self._results.append(row_of(result))
 
     def results(self) -> Iterator[dict[str, Any]]:
@@ -301,7 +301,7 @@ class RunDirectory:
 
     def last_result(self) -> dict[str, Any] | None:
         """The newest result that can be read; None if there is none."""
-        with self._refusals_told():
+        with self._refusals_explained():
             result = self._results.last()
         if result is None or "env_runners" not in result:
             return None
@@ -316,7 +316,7 @@ class RunDirectory:
         Args:
             iteration: the iteration to go on from; results that are missing before it are told.
         """
-        with self._refusals_told():
+        with self._refusals_explained():
             self._results.forget_after(iteration)
             last = self._results.last_iteration()
         if last < iteration:
@@ -333,7 +333,7 @@ class RunDirectory:
             )
 
     @contextlib.contextmanager
-    def _refusals_told(self) -> Iterator[None]:
+    def _refusals_explained(self) -> Iterator[None]:
         """Turns what the file system refuses into an error that says what to do."""
         try:
             yield

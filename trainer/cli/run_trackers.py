@@ -39,7 +39,7 @@ from callbacks.ready_made.trackers import (
     new_videos,
 )
 from trainer.algorithms.algorithm import Algorithm
-from trainer.cli.output import missing_extras_told, tell
+from trainer.cli.output import missing_extras_explained, tell
 from trainer.cli.run_directory import RunDirectory, RunPlan
 from trainer.errors import ConfigError
 from trainer.reports import Run, read_run
@@ -159,7 +159,7 @@ def track(arguments: argparse.Namespace) -> int:
         are_done = finish_all(list(senders.values()))
         for name, sender in senders.items():
             before = 0 if arguments.anew else known[name].get("sent", 0)
-            are_done &= _tell_sent(name, _known(files[name]), before, rows, sender.num_lost)
+            are_done &= _print_sent(name, _known(files[name]), before, rows, sender.num_lost)
     return 0 if are_done else 1
 
 
@@ -215,7 +215,7 @@ def _facts_of_files(path: Path) -> dict[str, Any]:
     }
 
 
-def _tell_sent(
+def _print_sent(
     name: str, known: Mapping[str, Any], before: int, rows: Sequence[Mapping[str, Any]], lost: int
 ) -> bool:
     """Says what a service has got; returns whether it has all."""
@@ -233,7 +233,7 @@ def tracker_service(name: str) -> TrackerService:
         ConfigError: its package is not installed, or there is no such service.
     """
     service, _, place = name.partition(":")
-    with missing_extras_told():
+    with missing_extras_explained():
         if service == "mlflow":
             return MLflowService(place or None)
         if service == "wandb":

@@ -101,7 +101,7 @@ class SeedRuns:
         except BaseException:
             self._end_all()
             raise
-        self._tell_end(paths)
+        self._print_end(paths)
         return 0 if not any(self._exit_codes.values()) else 1
 
     def _path_of(self, seed: int) -> Path:
@@ -157,7 +157,7 @@ class SeedRuns:
             job.process.wait()
             job.log.close()
 
-    def _tell_end(self, paths: Sequence[Path]) -> None:
+    def _print_end(self, paths: Sequence[Path]) -> None:
         finished = [run for path in paths if (run := _with_returns(path)) is not None]
         rows = [
             [run.name, f"{number_at(run.last, 'num_env_steps_sampled_lifetime'):,.0f}",

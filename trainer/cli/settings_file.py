@@ -27,7 +27,7 @@ from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.cli.named_code import config_of, executed, imported
-from trainer.cli.output import missing_extras_told
+from trainer.cli.output import missing_extras_explained
 from trainer.cli.run_directory import STOP_FIELDS, STOPS, RunPlan
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
@@ -129,7 +129,7 @@ def read_experiment(name: str, *, allow_code: bool = False) -> Experiment:
             return _of_dict(dict(found), name, source=PROGRAM)
         return Experiment(config=config_of(found, name=name))
     try:
-        with missing_extras_told():
+        with missing_extras_explained():
             data = path.read_bytes()
             values = _parsed(path, data.decode())
     except ConfigError:

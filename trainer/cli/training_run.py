@@ -50,7 +50,7 @@ class TrainingRun:
         self._output = LineOutput()
         self._is_live = is_live
         self._trackers = RunTrackers(algo, directory, plan)
-        self._end = OrderlyEnd(on_asked=self._tell_asked)
+        self._end = OrderlyEnd(on_asked=self._confirm_interrupt)
 
     @property
     def was_interrupted(self) -> bool:
@@ -135,7 +135,7 @@ class TrainingRun:
         with contextlib.suppress(CutShort), self._end.limited(_STOPPING_S, again_s=_STOPPING_S):
             self._algo.stop()
 
-    def _tell_asked(self) -> None:
+    def _confirm_interrupt(self) -> None:
         self._output.write("\nFinishing the iteration, then saving; Ctrl-C again stops at once.")
 
     def _reason(self, result: Mapping[str, Any]) -> str | None:

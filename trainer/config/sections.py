@@ -398,10 +398,10 @@ class EvaluationSection(ConfigValues):
         translation = super()._translated(given, section_name, where)
         for config in given.values():
             if isinstance(config, ConfigValues):
-                self._tell_left_out(config)
+                self._warn_of_left_out(config)
         return translation
 
-    def _tell_left_out(self, config: ConfigValues) -> None:
+    def _warn_of_left_out(self, config: ConfigValues) -> None:
         """Logs what a config given as `evaluation_config` says and evaluation settings decide."""
         given = config.given_settings()
         for name, instead in INSTEAD_IN_EVALUATION.items():

@@ -23,7 +23,7 @@ from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
 from checkpoints.state_shapes import count, fields
 from trainer.connectors import ConnectedLayer, ConnectorFactories
-from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_told
+from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_end
 from trainer.env_runners.messages import (
     MAKING,
     NOTHING,
@@ -345,7 +345,7 @@ class EnvRunner(Checkpointable, abc.ABC):
         self._signals = signals
         self._lost: dict[int, int] = {}
         self._is_playing = False
-        self._untold = () if sync is None else sync.new_modules
+        self._unannounced = () if sync is None else sync.new_modules
         ActivityNotes(signals).doing(MAKING)
         with AtWork(self):
             self._make_parts(is_recreated=is_recreated)
@@ -549,7 +549,7 @@ class EnvRunner(Checkpointable, abc.ABC):
             episodes = self._play(request)
         else:
             episodes = []
-            for chunk in chunks_until_told(request, num_envs=self.num_envs, signals=self._signals):
+            for chunk in chunks_until_end(request, num_envs=self.num_envs, signals=self._signals):
                 self._play(chunk)
         player, lost, restarts = self._player, self.take_lost(), self._player.repair.take_report()
         reply = SampleReply(

@@ -156,10 +156,10 @@ class EndlessEpisodes:
             longest = max(slots, key=lambda slot: slot.num_steps_played)
             if longest.num_steps_played >= PATIENCE_STEPS:
                 self._is_silent = True
-                self._tell(longest)
+                self._warn_of_endless_episode(longest)
         return False
 
-    def _tell(self, slot: EnvSlot) -> None:
+    def _warn_of_endless_episode(self, slot: EnvSlot) -> None:
         setting = (
             'evaluation(evaluation_duration_unit="timesteps")'
             if self._spec.in_evaluation
@@ -689,7 +689,7 @@ _CHUNK_S: Final = 0.05
 """How long a chunk should take: what training waits for at most, if the env is fast enough."""
 
 
-def chunks_until_told(
+def chunks_until_end(
     request: SampleRequest, *, num_envs: int, signals: Signals | None
 ) -> Iterator[SampleRequest]:
     """The chunks of a request; at least one.

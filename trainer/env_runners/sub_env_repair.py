@@ -75,7 +75,7 @@ def make_vector_env(
         envs.append(env)
         contexts.append(context)
     vector_env = kind(envs, contexts)
-    _tell_made(runner, vector_env, contexts[0])
+    _fire_created(runner, vector_env, contexts[0])
     return vector_env
 
 
@@ -95,11 +95,11 @@ def make_native_vector_env(runner: RunnerParts, *, is_recreated: bool) -> Native
         unique_index=2 * spec.first_slot + spec.in_evaluation,
     )
     env = NativeVectorEnv(native, context)
-    _tell_made(runner, env, context)
+    _fire_created(runner, env, context)
     return env
 
 
-def _tell_made(runner: RunnerParts, env: Any, context: EnvContext) -> None:
+def _fire_created(runner: RunnerParts, env: Any, context: EnvContext) -> None:
     runner.callbacks.fire(
         "on_environment_created",
         env_runner=runner,

@@ -375,7 +375,7 @@ class VectorPlayer(SingleAgentPlayer):
             if resets_at_once or self.slots[index].episode is not None:
                 self._end_in_columns(recording, index, step)
         for index in ended:  # all have ended before a callback may raise
-            self._tell_end(recording, samples, index, step, now)
+            self._hand_out_ended(recording, samples, index, step, now)
             if resets_at_once:
                 self._begin_in_columns(recording, index, now)
         if not resets_at_once and recording.num_running < len(self.slots):
@@ -448,7 +448,7 @@ class VectorPlayer(SingleAgentPlayer):
             terminated=bool(step.terminateds[index]), truncated=bool(step.truncateds[index])
         )
 
-    def _tell_end(
+    def _hand_out_ended(
         self,
         recording: ColumnRecording,
         samples: list[list[Any]],

@@ -105,8 +105,8 @@ _LOGGER = logging.getLogger(__name__)
 
 AUTO: Final = "auto"
 
-_TIMES_TOLD: Final = 3
-_NOT_TOLD_AGAIN: Final = (
+_TIMES_LOGGED: Final = 3
+_NOT_LOGGED_AGAIN: Final = (
     " This is not told again: evaluation/num_episodes_missing and num_env_steps_missing in each "
     "result count them."
 )
@@ -177,7 +177,7 @@ class Evaluator:
         self._metrics = MetricsLogger()
         self._hidden = HiddenMetrics()
         self._is_started = False
-        self._num_told_missing = 0
+        self._num_missing_warnings = 0
 
     def start(self, training_group: EnvRunnerGroup, subject: Subject) -> None:
         """Makes the runners, if they are not there yet.
@@ -252,7 +252,7 @@ class Evaluator:
         """
         play = evaluation.play
         sample = self.group.end_play(play)
-        self._tell_failed(play.missing)
+        self._warn_of_missing_tickets(play.missing)
         self._metrics.aggregate(sample.metrics)
         # By ticket, so that sums and windows do not depend on who played what.
         by_number = sorted(zip(sample.numbers, sample.records, strict=True), key=itemgetter(0))
@@ -376,16 +376,16 @@ class Evaluator:
             "num_evaluations_left_out": self.num_left_out,
         }
 
-    def _tell_failed(self, tickets: Sequence[Assignment]) -> None:
-        if tickets and not self.settings.is_auto and self._num_told_missing < _TIMES_TOLD:
-            self._num_told_missing += 1
-            is_last = self._num_told_missing == _TIMES_TOLD
+    def _warn_of_missing_tickets(self, tickets: Sequence[Assignment]) -> None:
+        if tickets and not self.settings.is_auto and self._num_missing_warnings < _TIMES_LOGGED:
+            self._num_missing_warnings += 1
+            is_last = self._num_missing_warnings == _TIMES_LOGGED
             _LOGGER.warning(
                 "%d of the tickets of an evaluation are missing in its result: the env failed or "
                 "hung each time they were played. They are number %s.%s",
                 len(tickets),
                 ", ".join(str(ticket.ticket) for ticket in tickets),
-                _NOT_TOLD_AGAIN if is_last else "",
+                _NOT_LOGGED_AGAIN if is_last else "",
             )
 
     def add_metrics(self, metrics: Sequence[Any]) -> None:
@@ -798,7 +798,7 @@ class Evaluations:
         self.look_after()
         running = self.running
         if running is not None and self.get_evaluator().settings.is_auto:
-            running.play.tell_to_end()
+            running.play.request_end()
         if running is not None and not self._config.enable_async_evaluation:
             running.play.finish()
         self._end_if_over(shown_in=self._iteration)

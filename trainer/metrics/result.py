@@ -738,7 +738,7 @@ class HiddenMetrics:
             self._told.add(name)
             _LOGGER.warning("The metric %r %s. Log it under a name of your own.", name, problem)
 
-    def tell_of_one_path(self, result: Mapping[str, Any]) -> None:
+    def warn_of_one_path(self, result: Mapping[str, Any]) -> None:
         """Warns of values that have one path as text: lists by path hold only one of them."""
         found: set[str] = set()
         for name, _ in named_leaves(result):

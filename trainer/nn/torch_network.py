@@ -81,7 +81,7 @@ def fixed_torch(torch: ModuleType) -> Iterator[None]:
 
 
 @functools.cache
-def _tell_of_autocast() -> None:
+def _warn_of_autocast() -> None:
     _LOGGER.warning(
         "torch.autocast around calls of this library changes no network: env runners in other "
         "processes would compute without it. Use it in the forward pass of a module of your own "
@@ -92,7 +92,7 @@ def _tell_of_autocast() -> None:
 @contextlib.contextmanager
 def _usual_modes(torch: ModuleType) -> Iterator[None]:
     if torch._C._is_any_autocast_enabled():
-        _tell_of_autocast()
+        _warn_of_autocast()
     # Torch uses this class itself; `torch.autocast(…, enabled=False)` is for one kind of device.
     with torch.inference_mode(False), torch.enable_grad(), torch._C._DisableAutocast():
         yield

@@ -319,7 +319,7 @@ class RayPlace:
 
     # ---- flags during a call
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""
         if self.host is not None and self.owes_answer:
             with signals_deferred():
@@ -429,7 +429,7 @@ class RayPlace:
             if not host.places:
                 self._engine.end_host(host, None)
 
-    def tell_to_close(self) -> None:
+    def request_close(self) -> None:
         """Lets the handler close and the worker end in order, if it is idle; `stop` waits."""
         if not self._is_running or self.is_busy or self._closing is not None:
             return
@@ -442,7 +442,7 @@ class RayPlace:
     def stop(self, grace_s: float) -> None:
         """Lets the worker end in order, then ends it and its actor."""
         try:
-            self.tell_to_close()
+            self.request_close()
             closing, self._closing = self._closing, None
             if closing is not None:
                 self._engine.wait_for(closing, timeout_s=grace_s)
@@ -784,10 +784,10 @@ class RayEngine:
                 "(custom_resources_per_env_runner), or leave strict_cpus out."
             )
         self._machines.setdefault(facts.host, facts)
-        self._tell_kinds()
+        self._log_kinds()
         return ""
 
-    def _tell_kinds(self) -> None:
+    def _log_kinds(self) -> None:
         kinds = cpu_kinds(self.machines())
         if len(kinds) > 1 and not self._has_told_kinds:
             self._has_told_kinds = True

@@ -141,7 +141,7 @@ class KeptPlace:
                 return self._reply_of(_gone())
             self._place.submit_packed(method, packed, buffers=buffers)
             if self._told_to_end == call:  # that came first
-                self._place.tell_to_end()
+                self._place.request_end()
         return self._reply(call)
 
     def close(self, call: int, grace_s: float) -> None:
@@ -149,7 +149,7 @@ class KeptPlace:
         with self._lock:
             if self._call != call:
                 return
-            self._place.tell_to_close()
+            self._place.request_close()
         self._place.await_close(grace_s)  # meanwhile it may be killed, and another one started
         with self._lock:
             if self._call == call:
@@ -195,7 +195,7 @@ class KeptPlace:
         with self._lock:
             self._told_to_end = call
             if self._call == call and self._place.owes_answer:
-                self._place.tell_to_end()
+                self._place.request_end()
 
     def kill(self, call: int) -> None:
         """Ends the worker at once, and the call, also where it comes later than this."""
@@ -248,7 +248,7 @@ class PlaceHost:
             self._kept[place] = KeptPlace(
                 name, engine=self._engine, node=self._node, starting=self._starting
             )
-            self._tell_name(name)
+            self._send_name(name)
         return pickle.dumps(self._kept[place].start(call, packed_factory, take_over))
 
     def call(self, place: int, call: int, method: str, packed: bytes, *buffers: bytes) -> bytes:
@@ -267,7 +267,7 @@ class PlaceHost:
         """Lets the handler close and ends the worker; see `Place.stop`."""
         self._kept[place].close(call, grace_s)
 
-    def _tell_name(self, name: str) -> None:
+    def _send_name(self, name: str) -> None:
         """Lets Ray write one more name before lines: it cannot tell whose worker printed which."""
         if name in self._names:
             return
@@ -293,7 +293,7 @@ class PlaceHost:
         return pickle.dumps(Heartbeat(-1) if kept is None else kept.heartbeat())
 
     def end(self, place: int, call: int) -> None:
-        """Tells a call to come to an end; see `Place.tell_to_end`."""
+        """Tells a call to come to an end; see `Place.request_end`."""
         kept = self._kept.get(place)
         if kept is not None:
             kept.end(call)

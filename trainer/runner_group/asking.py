@@ -120,7 +120,7 @@ class Asking:
         self._engine = engine
         self._on_recreated = on_recreated
         self._recreated: list[int] = []
-        self._is_told = False  # who the agents are
+        self._is_logged = False  # who the agents are
         self._mapping: tuple[ModuleTable, PolicyMapping] | None = None
         self._is_stopped = False
         self._pool = self._make_pool()
@@ -131,9 +131,9 @@ class Asking:
         """Carries a round through; runners that were given up are left out."""
         with self.alone():
             round_ = self.new_round()
-            places = self._records.places
+            by_index = self._records.by_index
             result = round_.run(
-                {index: ask for index, ask in asks.items() if not places[index].is_given_up}
+                {index: ask for index, ask in asks.items() if not by_index[index].is_given_up}
             )
             self.take_over(result)
             return result
@@ -156,12 +156,12 @@ class Asking:
                 "or restore one with from_checkpoint()."
             )
         self.finish()
-        places = self._records.places
+        by_index = self._records.by_index
         if self._pool is None:
-            return LocalRound(places, weights=self.weights, crash_files=self.crash_files)
+            return LocalRound(by_index, weights=self.weights, crash_files=self.crash_files)
         return RequestRound(
             self._pool,
-            places,
+            by_index,
             weights=self.weights,
             policy=self._policy,
             start_limit=self._start_limit,
@@ -181,9 +181,9 @@ class Asking:
     def _check_agents(self, reports: Mapping[int, RunnerReport]) -> None:
         """Raises an EnvContractError unless all runners' envs have the same agents."""
         name, first = self._records.spec.env_factory.name, "the other env runners"
-        if not self._is_told:
+        if not self._is_logged:
             first = f"env runner {min(reports)}"
-            self.agents, self._is_told = reports[min(reports)].agents, True
+            self.agents, self._is_logged = reports[min(reports)].agents, True
         for index, report in sorted(reports.items()):
             ours, theirs = self.agents, report.agents
             if ours is None and theirs is None:
@@ -233,7 +233,7 @@ class Asking:
         (inference_only,) = {spec.inference_only for spec in self.module_specs.values()}
         self.module_specs = specs.map(lambda spec: replace(spec, inference_only=inference_only))
 
-    def tell_recreated(self) -> None:
+    def fire_recreated(self) -> None:
         """Tells which runners were replaced since this was last called."""
         recreated, self._recreated = sorted(set(self._recreated)), []
         if recreated:
@@ -273,7 +273,7 @@ class Asking:
     def _make_pool(self) -> WorkerPool | None:
         if not self._records.is_remote:
             return None
-        names = [place.name for place in self._records]
+        names = [record.name for record in self._records]
         classes = [spec.module_class or RLModule for spec in self.module_specs.values()]
         # Torch takes a second or two to import: once for all workers, not once for each.
         uses_torch = any(issubclass(module_class, TorchRLModule) for module_class in classes)
@@ -310,7 +310,7 @@ class Asking:
         if self._pool is not None:
             self._pool[index].kill()
         else:
-            self._records.places[index].stop_runner()
+            self._records.by_index[index].stop_runner()
 
     def cancel(self) -> None:
         """Refuses all calls to come, and ends the wait of another thread for answers."""
@@ -375,9 +375,9 @@ class UserCalls:
 
     def take_episodes(self) -> list[EpisodeRecord]:
         """The episodes that functions let evaluation runners play; see `take_records`."""
-        local = self._records.places.get(0)
+        local = self._records.by_index.get(0)
         if local is not None and local.runner is not None and local.runner.has_played:
-            self.run("ping", list(self._records.places))  # fetches what it has played
+            self.run("ping", list(self._records.by_index))  # fetches what it has played
         episodes, self._episodes = self._episodes, []
         return episodes
 
@@ -399,8 +399,8 @@ class UserCalls:
         """
         result = self._asking.run(asks_for(func, kwargs, indices, stall_limit_s=timeout_s))
         self.commit(result.answers)
-        self._asking.tell_recreated()
-        _tell_timeouts(result.failures, timeout_s)
+        self._asking.fire_recreated()
+        _warn_of_timeouts(result.failures, timeout_s)
         result.raise_first_failure(doing=doing)
         return [
             result.answers[index].value if index in result.answers else None for index in indices
@@ -410,8 +410,8 @@ class UserCalls:
         """Takes over what users' functions changed, and reports what they logged."""
         metrics = []
         for index, reply in sorted(answers.items()):
-            place = self._records.places[index]
-            place.commit(reply.positions or place.positions, reply.callbacks)
+            record = self._records.by_index[index]
+            record.commit(reply.positions or record.positions, reply.callbacks)
             self._episodes += reply.records
             self.num_recorded += len(reply.records)
             if reply.metrics:
@@ -424,7 +424,7 @@ class UserCalls:
     ) -> list[int]:
         """The numbers of the runners that a user means; a ConfigError if one does not exist."""
         is_remote = self._records.is_remote
-        remote = list(self._records.places) if is_remote else []
+        remote = list(self._records.by_index) if is_remote else []
         local = [0] if not is_remote and local_env_runner else []
         if remote_worker_ids is None:
             return local + remote
@@ -488,7 +488,7 @@ class UserCalls:
         while not self._advance(min(_LOOK_EVERY_S, max(0.0, until - self._asking.now_s()))):
             if self._asking.now_s() >= until:
                 break
-        self._asking.tell_recreated()
+        self._asking.fire_recreated()
         failed, self._failed = self._failed, RoundResult()
         failed.raise_first_failure(doing="ran the function given to foreach_env_runner_async()")
         ready, self._ready = self._ready, []
@@ -584,7 +584,7 @@ class OfEnvs:
         return env_runner.foreach_env(self.function)
 
 
-def _tell_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) -> None:
+def _warn_of_timeouts(failures: dict[int, Failed | Lost], limit_s: float | None) -> None:
     """Leaves out who did not answer in time, and says so."""
     for index, outcome in list(failures.items()):
         if isinstance(outcome, Lost) and outcome.stalled_s is not None:
@@ -703,17 +703,17 @@ class EnvTasks:
         if len(tasks) != num_slots:
             raise ConfigError(
                 f"set_tasks() got {len(tasks)} tasks for {num_slots} sub-envs of "
-                f"{len(self._records.places)} env runner(s). Give one for each, or one for all "
+                f"{len(self._records.by_index)} env runner(s). Give one for each, or one for all "
                 "with set_task(task)."
             )
         self.require("set_task()")
         for task in tasks if self._records.is_remote else ():
             undone = f"The task {task!r:.80} was not set"
             _require_that_it_travels(task, name="the task", undone=undone)
-        for place in self._records:
-            first = place.spec.first_slot
-            for index, task in enumerate(tasks[first : first + place.spec.num_envs]):
-                place.set_task(index, copy.deepcopy(task))
+        for record in self._records:
+            first = record.spec.first_slot
+            for index, task in enumerate(tasks[first : first + record.spec.num_envs]):
+                record.set_task(index, copy.deepcopy(task))
 
     def get(self) -> list[Any]:
         return [
@@ -731,20 +731,20 @@ class EnvTasks:
 
     def require(self, what_for: str) -> None:
         """Raises a TaskError that says what they lack unless the envs can be given tasks."""
-        for place in self._records:
-            if place.why_no_tasks:
+        for record in self._records:
+            if record.why_no_tasks:
                 raise TaskError(
                     f"{what_for} needs an env that can be given tasks, and "
-                    f"{place.spec.env_factory.name!r} cannot: {place.why_no_tasks}. Give the env, "
-                    "or a wrapper around it, set_task(task) and get_task(); "
+                    f"{record.spec.env_factory.name!r} cannot: {record.why_no_tasks}. Give the "
+                    "env, or a wrapper around it, set_task(task) and get_task(); "
                     "`trainer.TaskSettableEnv` shows how."
                 )
 
     def check_can_be_saved(self) -> None:
         """Raises a StateError that names env and task unless all tasks are plain data."""
-        for place in self._records:
-            for index, position in enumerate(place.positions):
-                where = f"sub-env {index} of {place.spec.title}"
+        for record in self._records:
+            for index, position in enumerate(record.positions):
+                where = f"sub-env {index} of {record.spec.title}"
                 _check_plain([entry.task for entry in position.tasks], where)
 
 

@@ -46,7 +46,7 @@ from trainer.modules.module_table import (
     table_from_record,
     table_record,
 )
-from trainer.runner_group.records import RunnerPlace, slots_of
+from trainer.runner_group.records import RunnerRecord, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import GlobalGenerators, Role
@@ -176,7 +176,7 @@ class CrashFiles:
 
     def write(
         self,
-        place: RunnerPlace,
+        place: RunnerRecord,
         weights: Weights | None,
         request: SampleRequest | None,
         *,
@@ -207,7 +207,7 @@ class CrashFiles:
         self._num_written += 1
         return f" What it was asked is in {path}; `local-trainer replay-episode` plays it again."
 
-    def _save(self, data: bytes, place: RunnerPlace) -> Path:
+    def _save(self, data: bytes, place: RunnerRecord) -> Path:
         directory = self._directory or Path()
         directory.mkdir(parents=True, exist_ok=True)
         stem = f"{place.spec.role.name.lower()}-runner-{place.spec.worker_index}"
@@ -220,7 +220,7 @@ class CrashFiles:
 
 
 def record_of(
-    place: RunnerPlace, weights: Weights | None, request: SampleRequest | None, *, why: str
+    place: RunnerRecord, weights: Weights | None, request: SampleRequest | None, *, why: str
 ) -> State:
     """What a runner started from when it was asked, as plain data."""
     spec, normalization = place.spec, place.normalization

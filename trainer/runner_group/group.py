@@ -45,7 +45,7 @@ from trainer.runner_group.asking import (
 )
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.plays import GroupSample, RequestAhead, TicketPlay
-from trainer.runner_group.records import RunnerPlace, RunnerRecords, SlotStates, group_state
+from trainer.runner_group.records import RunnerRecord, RunnerRecords, SlotStates, group_state
 from trainer.runner_group.rounds import Ask, OnRecreated, RoundResult
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
@@ -102,13 +102,13 @@ class _Shares:
 
     Attributes:
         steps: what was shared out.
-        places: of the runners to which.
+        by_index: of the runners to which.
         assignments: by runner number.
         most_steps: of a slot.
     """
 
     steps: _Steps
-    places: Mapping[int, RunnerPlace]
+    by_index: Mapping[int, RunnerRecord]
     assignments: Mapping[int, tuple[Assignment, ...]]
     most_steps: int
 
@@ -117,15 +117,15 @@ class _Shares:
         cls,
         slots: Sequence[Assignment],
         steps: _Steps,
-        places: Mapping[int, RunnerPlace],
+        by_index: Mapping[int, RunnerRecord],
     ) -> _Shares:
         """The shares of all slots, in their order."""
         return cls(
             steps,
-            places,
+            by_index,
             {
                 index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
-                for index, spec in ((index, place.spec) for index, place in places.items())
+                for index, spec in ((index, record.spec) for index, record in by_index.items())
             },
             max(slot.num_steps or 0 for slot in slots),
         )
@@ -158,7 +158,7 @@ class EnvRunnerGroup:
         setup: bool = True,
         **rllib_arguments: Any,
     ) -> None:
-        """Prepares the places; `start` makes the runners.
+        """Prepares the records of the runners; `start` makes the runners.
 
         Args:
             spec: of any runner; indices and slots are filled in for each. None makes what a config
@@ -186,7 +186,7 @@ class EnvRunnerGroup:
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
         self._shares: _Shares | None = None
         self._has_told_of_failure_ahead = False
-        self._untold_repair_s = 0.0  # of samples that were dropped
+        self._unreported_repair_s = 0.0  # of samples that were dropped
         self.is_training = False
         self._records = RunnerRecords(spec, num_env_runners or 0)
         self._asking = Asking(
@@ -239,7 +239,7 @@ class EnvRunnerGroup:
             SerializationError: something of the config cannot be sent to a process.
             RunnerLostError: none came up, and failures are ignored.
         """
-        self._asking.run(dict.fromkeys(self._records.places))
+        self._asking.run(dict.fromkeys(self._records.by_index))
         self._records.healthy_or_raise()
 
     def stop(self) -> None:
@@ -317,7 +317,7 @@ class EnvRunnerGroup:
         healthy, asks = self._records.healthy(), self._asks(requests)
         self._asking.under_way = RequestAhead(
             round_,
-            self._records.places,
+            self._records.by_index,
             self._note_dropped,
             requests=requests.by_runner,
             asks={index: ask for index, ask in asks.items() if index in healthy},
@@ -345,7 +345,7 @@ class EnvRunnerGroup:
                 exc_info=failure,
             )
         self.num_dropped_ahead += 1
-        self._untold_repair_s += result.repair_s
+        self._unreported_repair_s += result.repair_s
         self._asking.take_over(result)
 
     def _requests(
@@ -354,13 +354,13 @@ class EnvRunnerGroup:
         """Requests that share steps out over all slots."""
         counted = "num_env_steps" if self.agents is None or not by_agent else "num_agent_steps"
         steps = _Steps(num_steps, counted, whole_episodes)
-        places, shares = self._records.places, self._shares
-        if shares is None or shares.steps != steps or shares.places is not places:
+        by_index, shares = self._records.by_index, self._shares
+        if shares is None or shares.steps != steps or shares.by_index is not by_index:
             slots = [
                 Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
                 for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
             ]
-            shares = self._shares = _Shares.of(slots, steps, places)
+            shares = self._shares = _Shares.of(slots, steps, by_index)
         requests = {
             index: SampleRequest(assignments, **options)
             for index, assignments in shares.assignments.items()
@@ -397,7 +397,7 @@ class EnvRunnerGroup:
         round_ = asking.new_round()
         play = TicketPlay(
             round_,
-            self._records.places,
+            self._records.by_index,
             self._records.healthy_or_raise,
             asking.take_over,
             tickets=tickets,
@@ -422,7 +422,7 @@ class EnvRunnerGroup:
         """What was played by a play that is over."""
         if self._asking.under_way is play:
             self._asking.under_way = None
-        self._asking.tell_recreated()
+        self._asking.fire_recreated()
         for index, reply in play.replies():
             self._asking.check_fingerprint(index, reply.mapping_fingerprint)
         return self._with_losses(play.sample())
@@ -465,28 +465,28 @@ class EnvRunnerGroup:
             self._asking.check_fingerprint(index, reply.mapping_fingerprint)
         for index, reply in answers:
             if reply.restarts.num_episodes_lost:
-                self._keep_lost(self._records.places[index], requests[index], reply)
-            creation_metrics += self._records.places[index].take_creation_metrics()
-            self._records.places[index].commit_reply(reply)
-        repair_s, self._untold_repair_s = result.repair_s + self._untold_repair_s, 0.0
+                self._keep_lost(self._records.by_index[index], requests[index], reply)
+            creation_metrics += self._records.by_index[index].take_creation_metrics()
+            self._records.by_index[index].commit_reply(reply)
+        repair_s, self._unreported_repair_s = result.repair_s + self._unreported_repair_s, 0.0
         sample = GroupSample.of([reply for _, reply in answers], repair_s=repair_s)
-        self._asking.tell_recreated()
+        self._asking.fire_recreated()
         if creation_metrics:
             sample = replace(sample, metrics=creation_metrics + sample.metrics)
         return self._with_losses(sample)
 
-    def _keep_lost(self, place: RunnerPlace, request: SampleRequest, reply: SampleReply) -> None:
+    def _keep_lost(self, record: RunnerRecord, request: SampleRequest, reply: SampleReply) -> None:
         """Keeps a request in which episodes were given up with their sub-env."""
         why = "\n".join(reply.restarts.texts)
-        kept = self._asking.crash_files.write(place, self._asking.weights, request, why=why)
+        kept = self._asking.crash_files.write(record, self._asking.weights, request, why=why)
         if kept:
-            _LOGGER.warning("%s gave episodes up.%s", place.name.capitalize(), kept)
+            _LOGGER.warning("%s gave episodes up.%s", record.name.capitalize(), kept)
 
     def _with_losses(self, sample: GroupSample) -> GroupSample:
         """The sample, with what was lost since the last one."""
         self.num_sub_env_restarts += sample.num_sub_env_restarts
         num_episodes, num_env_steps = self._records.take_losses()
-        self.slot_states.tell_drop()
+        self.slot_states.log_drop()
         if not num_episodes and not num_env_steps:
             return sample
         return replace(
@@ -689,7 +689,7 @@ class EnvRunnerGroup:
         """
         self.tasks.require(name)
         chosen = TaskFunction(function, results)
-        self.calls.run(chosen, list(self._records.places), doing=f"asked {name}")
+        self.calls.run(chosen, list(self._records.by_index), doing=f"asked {name}")
 
     # ---- state
 
@@ -750,8 +750,8 @@ class EnvRunnerGroup:
         if self.table is not before.table:
             self.set_table(before.table)
         self._asking.weights = before.weights
-        for place in self._records:
-            place.normalization = before.normalization
+        for record in self._records:
+            record.normalization = before.normalization
 
     def set_table(self, table: ModuleTable) -> None:
         """Changes the modules of all runners, with the next thing they are asked.
@@ -766,9 +766,9 @@ class EnvRunnerGroup:
         if agents is not None:
             mapping = policy_mapping(table, agents, root_seed=spec.root_seed, role=spec.role)
             specs = completed_specs(table, mapping, agents, env_name=self.env_name)
-        for place in self._records:
-            place.take_table(table)
-            self._records.add_losses(*place.give_up_episodes_without_module())
+        for record in self._records:
+            record.take_table(table)
+            self._records.add_losses(*record.give_up_episodes_without_module())
         self._asking.take_specs(specs)
 
     def has_weights(self, weights: Weights) -> bool:
@@ -793,9 +793,9 @@ class EnvRunnerGroup:
 
         Within one request it never changes, so that it makes no difference how slots are spread.
         """
-        for place in self._records:
-            if not _is_same(place.normalization, normalization):  # else it would be sent once more
-                place.normalization = normalization
+        for record in self._records:
+            if not _is_same(record.normalization, normalization):  # else it would be sent once more
+                record.normalization = normalization
 
     def sync_weights(
         self,
@@ -828,11 +828,11 @@ class EnvRunnerGroup:
         if from_worker_or_learner_group is not None:
             self._asking.finish()
             self.set_weights(self._weights_of(from_worker_or_learner_group))
-        places = self._records.places
-        indices = places if to_worker_indices is None else to_worker_indices
-        chosen = [index for index in indices if index in places]
+        by_index = self._records.by_index
+        indices = by_index if to_worker_indices is None else to_worker_indices
+        chosen = [index for index in indices if index in by_index]
         for index in chosen:
-            places[index].weights = None
+            by_index[index].weights = None
         self.bring_up_to_date(chosen)
 
     def bring_up_to_date(self, indices: Collection[int] | None = None) -> None:
@@ -840,9 +840,9 @@ class EnvRunnerGroup:
 
         `indices` are their numbers; None is all of them.
         """
-        chosen = self._records.places if indices is None else indices
+        chosen = self._records.by_index if indices is None else indices
         self.calls.commit(self._asking.bring_up_to_date(chosen))
-        self._asking.tell_recreated()
+        self._asking.fire_recreated()
 
     def _weights_of(self, source: Any) -> Weights:
         module = getattr(source, "module", source)
@@ -871,13 +871,13 @@ class EnvRunnerGroup:
         Raises:
             Exception: what kept one from being made, if failures are not ignored.
         """
-        places = self._records.places
-        given_up = [index for index, place in places.items() if place.is_given_up]
+        by_index = self._records.by_index
+        given_up = [index for index, record in by_index.items() if record.is_given_up]
         for index in given_up:
-            places[index].is_given_up = False
+            by_index[index].is_given_up = False
         self._asking.run(dict.fromkeys(given_up))
-        self._asking.tell_recreated()
-        return [index for index in given_up if not places[index].is_given_up]
+        self._asking.fire_recreated()
+        return [index for index in given_up if not by_index[index].is_given_up]
 
     @takes(num_workers=integer(maximum=_MOST_WORKERS))
     def add_workers(self, num_workers: int, **_: Any) -> None:
@@ -920,21 +920,21 @@ class EnvRunnerGroup:
         state, first = self.get_state(), next(iter(self._records))
         self._asking.make_anew(num_env_runners)
         self.set_state(state)
-        for place in self._records:
-            place.normalization, place.evaluation = first.normalization, first.evaluation
-        self._asking.run(dict.fromkeys(self._records.places))
+        for record in self._records:
+            record.normalization, record.evaluation = first.normalization, first.evaluation
+        self._asking.run(dict.fromkeys(self._records.by_index))
 
     def set_root_seed(self, root_seed: int) -> None:
         """Changes the seed of all randomness; runners with another one are made anew.
 
         What they are at is ended, and nothing comes of it.
         """
-        for index, place in self._records.places.items():
-            if place.spec.root_seed == root_seed:
+        for index, record in self._records.by_index.items():
+            if record.spec.root_seed == root_seed:
                 continue
             self._asking.abandon()
-            place.spec = replace(place.spec, root_seed=root_seed)
-            place.had_runner = False  # the next one does not replace it: nothing failed
+            record.spec = replace(record.spec, root_seed=root_seed)
+            record.had_runner = False  # the next one does not replace it: nothing failed
             self._asking.end_runner(index)
 
     # ---- what there is, and what of it is well
@@ -946,12 +946,12 @@ class EnvRunnerGroup:
         It holds the newest weights and positions: what it would get with the next request, such as
         a restored state, it gets here. A runner that a restore closed is made anew.
         """
-        place = self._records.places.get(0)
-        if place is None:
+        record = self._records.by_index.get(0)
+        if record is None:
             return None
-        if place.lacks_something(self._asking.weights) and not self._asking.is_stopped:
+        if record.lacks_something(self._asking.weights) and not self._asking.is_stopped:
             self.bring_up_to_date([0])
-        return place.runner
+        return record.runner
 
     def healthy_env_runner_ids(self) -> list[int]:
         """Numbers of the runners that can be asked; 0 is the local one."""
@@ -959,7 +959,7 @@ class EnvRunnerGroup:
 
     def num_remote_env_runners(self) -> int:
         """How many remote runners there are, healthy or not."""
-        return len(self._records.places) if self._records.is_remote else 0
+        return len(self._records.by_index) if self._records.is_remote else 0
 
     def num_cpu_kinds(self) -> int:
         """How many kinds of CPU there are among the machines of the runners and this one."""

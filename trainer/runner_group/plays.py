@@ -26,7 +26,7 @@ from trainer.env_runners.messages import (
 )
 from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
-from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.records import RunnerRecord
 from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult, wait_for_end
 from trainer.runtime.engine import StallLimit
 from trainer.runtime.restart_policy import Attempts
@@ -143,7 +143,7 @@ class RequestAhead:
     def __init__(
         self,
         round_: Round,
-        places: Mapping[int, RunnerPlace],
+        records: Mapping[int, RunnerRecord],
         on_dropped: OnDropped,
         *,
         requests: Mapping[int, SampleRequest],
@@ -155,16 +155,16 @@ class RequestAhead:
         the round if it is not taken, and why it failed.
         """
         self._round = round_
-        self._places = places
+        self._records = records
         self._on_dropped = on_dropped
         self._requests = dict(requests)
-        self._positions = {index: place.positions for index, place in places.items()}
+        self._positions = {index: record.positions for index, record in records.items()}
         round_.begin(asks)
 
     def answers(self, requests: Mapping[int, SampleRequest], weights: Weights | None) -> bool:
         """Whether it is what is asked for now, and runners hold what they are to hold."""
         return self._requests == requests and all(
-            place.is_given_up or place.holds(weights) for place in self._places.values()
+            record.is_given_up or record.holds(weights) for record in self._records.values()
         )
 
     def take(self) -> RoundResult:
@@ -204,8 +204,8 @@ class RequestAhead:
         self._put_back()
 
     def _put_back(self) -> None:
-        for index, place in self._places.items():
-            place.positions, place.is_ahead = self._positions[index], True
+        for index, record in self._records.items():
+            record.positions, record.is_ahead = self._positions[index], True
 
 
 # ---- ticket play
@@ -264,7 +264,7 @@ class TicketPlay:
     def __init__(
         self,
         round_: Round,
-        places: Mapping[int, RunnerPlace],
+        records: Mapping[int, RunnerRecord],
         healthy: Healthy,
         on_over: OnOver,
         *,
@@ -282,9 +282,9 @@ class TicketPlay:
         self.tickets = tuple(tickets)
         self.missing: list[Assignment] = []
         self.is_abandoned = False
-        self._is_told_to_end = False
+        self._is_end_requested = False
         self._round = round_
-        self._places = places
+        self._records = records
         self._healthy = healthy
         self._on_over = on_over
         self._request = request
@@ -298,7 +298,7 @@ class TicketPlay:
         self._result: RoundResult | None = None
         indices = healthy()
         if request.steps_per_chunk is not None:  # a ticket for each sub-env that there is
-            tickets = tickets[: sum(places[index].spec.num_envs for index in indices)]
+            tickets = tickets[: sum(records[index].spec.num_envs for index in indices)]
         shares = [tuple(tickets[number :: len(indices)]) for number in range(len(indices))]
         self._waiting.extend(_Share(share) for share in shares if share)
         round_.begin({})
@@ -339,11 +339,11 @@ class TicketPlay:
         self._on_over(self._result)
         return True
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Tells requests that go on until they are told that it is time."""
-        self._is_told_to_end = True
+        self._is_end_requested = True
         if isinstance(self._round, RequestRound):
-            self._round.tell_to_end()
+            self._round.request_end()
 
     @property
     def num_answers(self) -> int:
@@ -351,16 +351,16 @@ class TicketPlay:
         return len(self._replies)
 
     def commit_again(self, *, since: int) -> None:
-        """Takes over where runners stood after answers, when the places were put back to before.
+        """Takes over where runners stood after answers, when the records were put back to before.
 
         Those answers are there, whatever else is undone: these tickets are never played again.
         """
         if self.is_abandoned:
             return
         for index, _, reply in self._replies[since:]:
-            place = self._places[index]
-            place.commit(reply.positions, reply.callbacks)
-            place.has_answered = place.is_continued = place.is_ahead = True
+            record = self._records[index]
+            record.commit(reply.positions, reply.callbacks)
+            record.has_answered = record.is_continued = record.is_ahead = True
 
     def abandon(self) -> None:
         """Kills workers that still play; nothing more will come of it."""
@@ -390,9 +390,9 @@ class TicketPlay:
         return None
 
     def _ask(self, index: int, share: _Share) -> None:
-        place = self._places[index]
-        place.positions = tuple(
-            SlotPosition(tasks=position.task_now) for position in place.positions
+        record = self._records[index]
+        record.positions = tuple(
+            SlotPosition(tasks=position.task_now) for position in record.positions
         )
         share.tries += 1
         share.num_holders += 1
@@ -404,16 +404,16 @@ class TicketPlay:
                 (replace(self._request, assignments=share.tickets),),
                 limit=self._limit,
                 must_be_played=self._waits_for_all,
-                handed_back_after=self._failures_before_hand_back(place, share),
+                handed_back_after=self._failures_before_hand_back(record, share),
             ),
         )
 
-    def _failures_before_hand_back(self, place: RunnerPlace, share: _Share) -> int | None:
+    def _failures_before_hand_back(self, record: RunnerRecord, share: _Share) -> int | None:
         if not self._waits_for_all:
             return 1
         if len(share.tickets) == 1 or self._request.steps_per_chunk is not None:
             return None
-        callbacks = place.spec.callbacks
+        callbacks = record.spec.callbacks
         if callbacks.classes or callbacks.functions:
             return _FAILURES_BEFORE_DIVIDING_FOR_CALLBACKS
         return _FAILURES_BEFORE_DIVIDING
@@ -427,9 +427,9 @@ class TicketPlay:
             if share.is_done:
                 continue  # not committed: the runner is put back before it is asked again
             share.is_done = True
-            place = self._places[index]
-            self._creation_metrics.setdefault(index, place.take_creation_metrics())
-            place.commit_reply(reply)
+            record = self._records[index]
+            self._creation_metrics.setdefault(index, record.take_creation_metrics())
+            record.commit_reply(reply)
             self._replies.append((index, share.tickets[0].ticket or 0, reply))
 
     def _take_failures(self) -> None:
@@ -437,7 +437,7 @@ class TicketPlay:
             share = self._hands.pop(index)
             share.failed.add(attempt)
             self._give_back(share)
-        for index in [index for index in self._hands if self._places[index].is_given_up]:
+        for index in [index for index in self._hands if self._records[index].is_given_up]:
             share = self._hands.pop(index)
             if self._waits_for_all:
                 self._waiting.append(share)
@@ -446,7 +446,7 @@ class TicketPlay:
 
     def _drop_who_does_not_end(self) -> None:
         """Kills hanging workers when an evaluation without fixed length is to end."""
-        if not self._is_told_to_end or not isinstance(self._round, RequestRound):
+        if not self._is_end_requested or not isinstance(self._round, RequestRound):
             return
         for index, share in self._hands.items():
             if not share.is_done and self._round.is_stuck(index, for_s=_STUCK_AT_THE_END_S):
@@ -454,7 +454,7 @@ class TicketPlay:
                 self.missing += share.tickets
                 _LOGGER.warning(
                     "%s hangs at the end of an evaluation; what it played is left out.",
-                    self._places[index].name.capitalize(),
+                    self._records[index].name.capitalize(),
                 )
 
     def _give_back(self, share: _Share) -> None:

@@ -44,8 +44,8 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass
-class RunnerPlace:
-    """The place of one env runner, and the committed values that its runner starts from.
+class RunnerRecord:
+    """What the main process knows of one env runner, and the committed values it starts from.
 
     Attributes:
         spec: what the runner is made from.
@@ -73,14 +73,14 @@ class RunnerPlace:
         is_given_up: it failed and may not be replaced.
         is_busy: the runner of this process is being made or asked.
         had_runner: a runner was complete here; who comes after it replaces it.
-        is_replacement_untold: it was replaced since a round last told who was.
+        is_replacement_unreported: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         first_env_states: likewise; empty before it was made.
         why_no_tasks: what its envs lack to be given tasks; empty before it was made.
-        untold_tasks: sub-env → task that was set here since the live runner was last asked.
-        told_env_states: names of the envs of which it was said that their state is not used;
-            shared by all places of a group.
+        unsent_tasks: sub-env → task that was set here since the live runner was last asked.
+        logged_env_states: names of the envs of which it was said that their state is not used;
+            shared by all records of a group.
         silent_wrappers: see `RunnerReport`.
     """
 
@@ -105,13 +105,13 @@ class RunnerPlace:
     is_given_up: bool = False
     is_busy: bool = False
     had_runner: bool = False
-    is_replacement_untold: bool = False
+    is_replacement_unreported: bool = False
     first_callbacks: State | None = None
     first_tasks: tuple[TaskInForce, ...] = ()
     first_env_states: tuple[bytes | None, ...] = ()
     why_no_tasks: str = ""
-    untold_tasks: dict[int, Any] = field(default_factory=dict)
-    told_env_states: set[str] = field(default_factory=set)
+    unsent_tasks: dict[int, Any] = field(default_factory=dict)
+    logged_env_states: set[str] = field(default_factory=set)
     silent_wrappers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class RunnerPlace:
         self.sent_table = self.spec.table
         self.sent_normalization = self.normalization
         self.is_ahead = False
-        self.untold_tasks = {}
+        self.unsent_tasks = {}
         return bootstrap
 
     def _new_modules(self) -> tuple[ModuleId, ...]:
@@ -202,7 +202,7 @@ class RunnerPlace:
             self.callbacks if self.is_ahead else None,
             self.normalization if self.normalization is not self.sent_normalization else None,
             self.evaluation,
-            self._tasks_to_tell(),
+            self._tasks_to_send(),
             table,
             self._new_modules(),
         )
@@ -212,8 +212,8 @@ class RunnerPlace:
         self.is_ahead = True
         return sync
 
-    def _tasks_to_tell(self) -> tuple[TaskInForce | None, ...] | None:
-        untold, self.untold_tasks = self.untold_tasks, {}
+    def _tasks_to_send(self) -> tuple[TaskInForce | None, ...] | None:
+        untold, self.unsent_tasks = self.unsent_tasks, {}
         if self.is_ahead or not untold:
             return None  # positions, which are sent then, hold the tasks
         return tuple(
@@ -229,7 +229,7 @@ class RunnerPlace:
         positions = list(self.positions)
         positions[index] = position.with_task(task)
         self.positions = tuple(positions)
-        self.untold_tasks[index] = task
+        self.unsent_tasks[index] = task
 
     def _warn_of_half_tasks(self) -> None:
         if self.why_no_tasks.endswith("no get_task"):
@@ -245,14 +245,14 @@ class RunnerPlace:
         """The position, after it was said once for all why there is no state of its env."""
         if not position.env_state_trouble:
             return position
-        self._tell_no_env_state(logging.WARNING, position.env_state_trouble)
+        self._log_no_env_state(logging.WARNING, position.env_state_trouble)
         return replace(position, env_state_trouble="")
 
-    def _tell_no_env_state(self, level: int, why: str) -> None:
+    def _log_no_env_state(self, level: int, why: str) -> None:
         name = self.spec.env_factory.name
-        if not why or name in self.told_env_states:
+        if not why or name in self.logged_env_states:
             return
-        self.told_env_states.add(name)
+        self.logged_env_states.add(name)
         _LOGGER.log(
             level,
             "The state of the env %r is not used: %s. Its running episodes are put back by playing "
@@ -291,13 +291,13 @@ class RunnerPlace:
     def take_report(self, report: RunnerReport) -> None:
         """Notes that a runner is complete.
 
-        What it tells counts only from the first one in a place: later ones repeat it.
+        What it tells counts only from the first one with a number: later ones repeat it.
         """
         self.had_runner = True
         if self.told_modules is None:
             self.told_modules = frozenset(report.module_specs)
         self.silent_wrappers = report.silent_wrappers
-        self._tell_no_env_state(logging.INFO, report.why_no_env_state)
+        self._log_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
             self.callbacks = self.first_callbacks = report.callbacks
         if self.creation_metrics is None:
@@ -317,7 +317,7 @@ class RunnerPlace:
         """Takes over where the runner stands after an answer."""
         pairs = zip(map(self._told, positions), self.positions, strict=True)
         self.positions = tuple(position.following(before) for position, before in pairs)
-        untold, self.untold_tasks = self.untold_tasks, {}
+        untold, self.unsent_tasks = self.unsent_tasks, {}
         for index, task in untold.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
@@ -424,7 +424,7 @@ class RunnerRecords:
     """The records of a group's runners, by number: 0 is the runner of this process, 1 … remote.
 
     Attributes:
-        places: the records, by runner number.
+        by_index: the records, by runner number.
         is_remote: the runners live in processes of their own.
         num_episodes_lost, num_env_steps_lost: of running episodes that were given up, until the
             next sample reports them.
@@ -440,18 +440,18 @@ class RunnerRecords:
         self.make_anew(spec, num_env_runners)
 
     def make_anew(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
-        """Puts empty records in the place of all that there are."""
+        """Replaces all records by empty ones."""
         indices = range(1, num_env_runners + 1) if num_env_runners else range(1)
         self.is_remote = num_env_runners > 0
-        self.places = {
-            index: RunnerPlace(
-                spec.at_place(index, num_env_runners), told_env_states=self._told_env_states
+        self.by_index = {
+            index: RunnerRecord(
+                spec.at_place(index, num_env_runners), logged_env_states=self._told_env_states
             )
             for index in indices
         }
 
-    def __iter__(self) -> Iterator[RunnerPlace]:
-        return iter(self.places.values())
+    def __iter__(self) -> Iterator[RunnerRecord]:
+        return iter(self.by_index.values())
 
     @property
     def spec(self) -> EnvRunnerSpec:
@@ -461,15 +461,15 @@ class RunnerRecords:
     @property
     def num_slots(self) -> int:
         """Sub-envs of all runners together."""
-        return sum(place.spec.num_envs for place in self)
+        return sum(record.spec.num_envs for record in self)
 
     def positions(self) -> list[SlotPosition]:
         """Where all slots stand, in their order."""
-        return [position for place in self for position in place.positions]
+        return [position for record in self for position in record.positions]
 
     def healthy(self) -> list[int]:
         """Numbers of the runners that can be asked."""
-        return [index for index, place in self.places.items() if not place.is_given_up]
+        return [index for index, record in self.by_index.items() if not record.is_given_up]
 
     def healthy_or_raise(self) -> list[int]:
         """The same; a RunnerLostError if there are none."""
@@ -477,7 +477,7 @@ class RunnerRecords:
         if not indices:
             what = "evaluation env runners" if self.spec.in_evaluation else "env runners"
             raise RunnerLostError(
-                f"All {len(self.places)} {what} failed and were given up, so there is none left "
+                f"All {len(self.by_index)} {what} failed and were given up, so there is none left "
                 "to play. The log has the failures, and says of each runner why it was not "
                 "replaced. Correct the env, or what decided: settings of fault_tolerance()."
             )
@@ -485,14 +485,14 @@ class RunnerRecords:
 
     def begin_evaluation(self, stream: int) -> None:
         """Puts all slots to fresh episodes of an evaluation; see `EnvRunnerGroup`."""
-        for place in self:
-            first = place.spec.first_slot
-            numbers = range(first, first + place.spec.num_envs)
-            place.positions = tuple(
+        for record in self:
+            first = record.spec.first_slot
+            numbers = range(first, first + record.spec.num_envs)
+            record.positions = tuple(
                 SlotPosition(number, tasks=position.task_now)
-                for number, position in zip(numbers, place.positions, strict=True)
+                for number, position in zip(numbers, record.positions, strict=True)
             )
-            place.evaluation, place.is_ahead = stream, True
+            record.evaluation, record.is_ahead = stream, True
 
     def add_losses(self, num_episodes: int, num_env_steps: int) -> None:
         """Counts running episodes that were given up."""
@@ -507,8 +507,8 @@ class RunnerRecords:
 
     def stop_runners(self) -> None:
         """Closes and forgets the runner of this process, if there is one."""
-        for place in self:
-            place.stop_runner()
+        for record in self:
+            record.stop_runner()
 
 
 # ---- slot states
@@ -779,7 +779,7 @@ class SlotStates:
         self._records = records
         self._has_told = False
         # What the next sample says about slots of a restored state; empty for nothing.
-        self._untold_drop = ""
+        self._drop_to_log = ""
 
     def get_state(self) -> State:
         """Where all slots stand, and the state of every runner's callbacks: plain data."""
@@ -788,14 +788,14 @@ class SlotStates:
         return {
             "slots": [position.to_state() for position in records.positions()],
             "callbacks": self.get_callback_states(),
-            "is_continued": any(place.is_continued for place in records),
+            "is_continued": any(record.is_continued for record in records),
             **({"lost": lost} if any(lost) else {}),
             **self.told_modules(),
         }
 
     def told_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
-        told = [place.told_modules for place in self._records if place.told_modules is not None]
+        told = [record.told_modules for record in self._records if record.told_modules is not None]
         has_changed = self._records.spec.table.version or self._has_told
         if not has_changed or not told:
             return {}
@@ -806,8 +806,8 @@ class SlotStates:
         # An evaluation takes the changed modules over when it begins.
         self._has_told = "told_modules" in state
         there = frozenset(self._records.spec.table.specs)
-        for place in self._records:
-            place.told_modules = frozenset(state.get("told_modules", there))
+        for record in self._records:
+            record.told_modules = frozenset(state.get("told_modules", there))
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
@@ -821,7 +821,7 @@ class SlotStates:
     def get_callback_states(self) -> State:
         """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
         states = {
-            str(max(1, index)): place.callbacks for index, place in self._records.places.items()
+            str(max(1, index)): record.callbacks for index, record in self._records.by_index.items()
         }
         return {index: state for index, state in states.items() if state is not None}
 
@@ -845,24 +845,24 @@ class SlotStates:
         positions = self._without_unknown_tasks(positions)
         tasks = tasks_for_fresh_slots(positions)
         positions += [SlotPosition(fresh, tasks=tasks)] * (records.num_slots - len(positions))
-        for index, place in records.places.items():
-            first = place.spec.first_slot
-            place.positions = tuple(positions[first : first + place.spec.num_envs])
-            place.untold_tasks = {}
-            place.fill_in_firsts()
+        for index, record in records.by_index.items():
+            first = record.spec.first_slot
+            record.positions = tuple(positions[first : first + record.spec.num_envs])
+            record.unsent_tasks = {}
+            record.fill_in_firsts()
             # 0 runners are the same program as 1: the runner of the main process has the state of
             # the first one of a group of processes.
             saved = state["callbacks"].get(str(max(1, index)))
-            place.callbacks = place.first_callbacks if saved is None else saved
-            place.is_ahead = True
-            place.is_continued = state["is_continued"]
+            record.callbacks = record.first_callbacks if saved is None else saved
+            record.is_ahead = True
+            record.is_continued = state["is_continued"]
 
     def _give_up_without_slot(self, dropped: Sequence[SlotPosition]) -> None:
         """Counts the running episodes of slots that there is no room for.
 
         The next sample tells it: who restores only to evaluate or to act drops nothing.
         """
-        self._untold_drop = ""
+        self._drop_to_log = ""
         num_slots = self._records.num_slots
         if (
             not dropped or self._records.spec.in_evaluation
@@ -871,7 +871,7 @@ class SlotStates:
         running = [position for position in dropped if position.env_seed is not None]
         num_steps = sum(position.num_steps for position in running)
         self._records.add_losses(len(running), num_steps)
-        self._untold_drop = (
+        self._drop_to_log = (
             f"The restored state has {num_slots + len(dropped)} env slots, and there are only "
             f"{num_slots} here: the last {len(dropped)} are dropped, with {len(running)} "
             f"running episode(s) of {num_steps} env steps so far (counted in num_episodes_lost and "
@@ -879,27 +879,27 @@ class SlotStates:
             f"num_env_runners * num_envs_per_env_runner = {num_slots + len(dropped)}."
         )
 
-    def tell_drop(self) -> None:
+    def log_drop(self) -> None:
         """Logs once which slots of a restored state were dropped."""
-        if self._untold_drop:
-            _LOGGER.warning(self._untold_drop)
-            self._untold_drop = ""
+        if self._drop_to_log:
+            _LOGGER.warning(self._drop_to_log)
+            self._drop_to_log = ""
 
     def _warn_of_dropped_callbacks(self, callbacks: State) -> None:
         dropped = sorted(
-            callbacks.keys() - {str(max(1, index)) for index in self._records.places}, key=int
+            callbacks.keys() - {str(max(1, index)) for index in self._records.by_index}, key=int
         )
         if dropped:
             _LOGGER.warning(
                 "The callback state of env runner(s) %s is dropped: there are only %d now. See "
                 "docs/callbacks.md, State.",
                 ", ".join(dropped),
-                len(self._records.places),
+                len(self._records.by_index),
             )
 
     def _without_unknown_tasks(self, positions: list[SlotPosition]) -> list[SlotPosition]:
         """The positions as the envs can take them: without tasks, if the envs know none."""
-        lacks = self._records.places[min(self._records.places)].why_no_tasks
+        lacks = self._records.by_index[min(self._records.by_index)].why_no_tasks
         if not lacks or not any(position.tasks for position in positions):
             return positions
         _LOGGER.warning(

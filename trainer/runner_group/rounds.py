@@ -42,7 +42,7 @@ from trainer.errors import (
     RunnerLostError,
 )
 from trainer.runner_group.crash_files import CrashFiles
-from trainer.runner_group.records import RunnerPlace
+from trainer.runner_group.records import RunnerRecord
 from trainer.runtime.engine import UNLIMITED, StallLimit, own_heartbeat
 from trainer.runtime.messages import Failed, Lost, Outcome, Success
 from trainer.runtime.process_start import describe_shadows
@@ -114,19 +114,19 @@ class RoundResult:
     num_env_steps_lost: int = 0
     repair_s: float = 0.0
 
-    def add_report(self, index: int, report: RunnerReport, *, place: RunnerPlace) -> None:
+    def add_report(self, index: int, report: RunnerReport, *, record: RunnerRecord) -> None:
         """Notes what a runner says that was just made; counts episodes it could not put back."""
         self.reports[index] = report
-        place.take_report(report)
+        record.take_report(report)
         if not report.lost:
             return
         self.num_episodes_lost += len(report.lost)
         self.num_env_steps_lost += sum(report.lost.values())
-        place.positions = tuple(
+        record.positions = tuple(
             position.restarted() if env_index in report.lost else position
-            for env_index, position in enumerate(place.positions)
+            for env_index, position in enumerate(record.positions)
         )
-        place.warn_of_lost_episodes(len(report.lost))
+        record.warn_of_lost_episodes(len(report.lost))
 
     def raise_first_failure(self, *, doing: str) -> None:
         """Raises the failure of the first runner that has one."""
@@ -288,9 +288,9 @@ def is_raised_by_env(failed: Failed, error: BaseException) -> bool:
 # What the main process can tell of a lost process: what it noted, and what was committed.
 
 
-def what_happened(outcome: Failed | Lost, place: RunnerPlace) -> str:
+def what_happened(outcome: Failed | Lost, record: RunnerRecord) -> str:
     """How a call to a runner ended, and where it was then, as the rest of a sentence."""
-    return outcome.describe() + (post_mortem(outcome, place) if isinstance(outcome, Lost) else "")
+    return outcome.describe() + (post_mortem(outcome, record) if isinstance(outcome, Lost) else "")
 
 
 def traceback_below(outcome: Failed | Lost) -> str:
@@ -298,13 +298,13 @@ def traceback_below(outcome: Failed | Lost) -> str:
     return f"\n{outcome.failure.traceback_text.rstrip()}" if isinstance(outcome, Failed) else ""
 
 
-def post_mortem(lost: Lost, place: RunnerPlace) -> str:
+def post_mortem(lost: Lost, record: RunnerRecord) -> str:
     """What is known of what a lost process did, as the rest of a sentence; may be empty."""
     if lost.start_error is not None or not lost.notes:
         return ""
     doing = _doing(lost)
     parts = [f"during {doing}"] if doing else []
-    parts += [_begun_last(lost, place)] if lost.notes[ENV_INDEX] else _continued(place)
+    parts += [_begun_last(lost, record)] if lost.notes[ENV_INDEX] else _continued(record)
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -313,8 +313,8 @@ def _doing(lost: Lost) -> str:
     return DOINGS[code] if 0 <= code < len(DOINGS) else ""
 
 
-def _begun_last(lost: Lost, place: RunnerPlace) -> str:
-    notes, spec = lost.notes, place.spec
+def _begun_last(lost: Lost, record: RunnerRecord) -> str:
+    notes, spec = lost.notes, record.spec
     episode = f"{spec.role.name.lower()}-{notes[STREAM]}-{notes[EPISODE]}"
     text = f"sub-env {notes[ENV_INDEX] - 1}, episode {episode}, seed {notes[SEED]}"
     if spec.num_envs > 1:
@@ -325,12 +325,12 @@ def _begun_last(lost: Lost, place: RunnerPlace) -> str:
     return f"{text}, step {max(0, lost.num_heartbeats - notes[HEARTBEATS] - 1)}"
 
 
-def _continued(place: RunnerPlace) -> list[str]:
+def _continued(record: RunnerRecord) -> list[str]:
     """The episodes that were running before it was asked: it has begun none since."""
     running = [
         f"sub-env {index}, episode {position.episode['id_']}, seed {position.env_seed}, "
         f"after step {position.num_steps}"
-        for index, position in enumerate(place.positions)
+        for index, position in enumerate(record.positions)
         if position.episode is not None
     ]
     more = [f"and {len(running) - 3} more"] if len(running) > 3 else []
@@ -348,8 +348,8 @@ def _continued(place: RunnerPlace) -> list[str]:
 
 _LOGGER = logging.getLogger(__name__)
 
-_TIMES_TOLD: Final = 20
-_TOLD_EVERY: Final = 100
+_TIMES_LOGGED: Final = 20
+_LOGGED_EVERY: Final = 100
 
 _TOLD_AT_ONCE: Final = (
     CallbackError,
@@ -370,7 +370,7 @@ class RequestRound(Round):
     def __init__(
         self,
         pool: WorkerPool,
-        places: Mapping[int, RunnerPlace],
+        records: Mapping[int, RunnerRecord],
         *,
         weights: Weights | None,
         policy: RestartPolicy,
@@ -380,11 +380,11 @@ class RequestRound(Round):
         super().__init__()
         self._crash_files = crash_files
         self._pool = pool
-        self._places = places
+        self._records = records
         self._weights = weights
         self._policy = policy
         self._start_limit = start_limit
-        self._is_told_to_end = False
+        self._is_end_requested = False
         self._asks: dict[int, Ask | None] = {}
         self._starting: set[int] = set()
         self._troubles: dict[int, Trouble] = {}
@@ -412,8 +412,8 @@ class RequestRound(Round):
         if not self._pool[index].is_running:
             # If there was one, it was ended when an earlier round was cut short, or died in one
             # that could not go on.
-            place = self._places[index]
-            place.is_replacement_untold |= place.had_runner
+            record = self._records[index]
+            record.is_replacement_unreported |= record.had_runner
             self._start(index)
         elif ask is not None:
             self._submit(index, ask)
@@ -448,11 +448,11 @@ class RequestRound(Round):
         self._pool.sleep(timeout_s)  # all wait for their replacement
         return None
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Tells requests without an end of their own to come to one."""
-        self._is_told_to_end = True
+        self._is_end_requested = True
         for index in self._pool.pending():
-            self._pool[index].tell_to_end()
+            self._pool[index].request_end()
 
     def is_stuck(self, index: int, *, for_s: float) -> bool:
         """Whether a runner that owes an answer has made no progress for so long."""
@@ -470,7 +470,7 @@ class RequestRound(Round):
         with signals_deferred():
             if not self._is_wanted:  # who comes after them replaces none that failed
                 for index in {*self._pool.pending(), *self._starting}:
-                    self._places[index].had_runner = False
+                    self._records[index].had_runner = False
             self._pool.kill_busy()
             # A process whose runner was not made could not answer the next round.
             for index in self._starting:
@@ -492,20 +492,22 @@ class RequestRound(Round):
 
     def _take_recreated(self) -> list[int]:
         """Who was replaced in this round, and in earlier ones that were cut short."""
-        recreated = [index for index, place in self._places.items() if place.is_replacement_untold]
+        recreated = [
+            index for index, record in self._records.items() if record.is_replacement_unreported
+        ]
         for index in recreated:
-            self._places[index].is_replacement_untold = False
-        return [index for index in recreated if not self._places[index].is_given_up]
+            self._records[index].is_replacement_unreported = False
+        return [index for index in recreated if not self._records[index].is_given_up]
 
     def _start(self, index: int) -> None:
         self._starting.add(index)
-        bootstrap = self._places[index].bootstrap(self._weights)
+        bootstrap = self._records[index].bootstrap(self._weights)
         self._pool[index].start(bootstrap.packed(), self._start_limit)
 
     def _submit(self, index: int, ask: Ask) -> None:
-        place = self._places[index]
+        record = self._records[index]
         try:
-            sync = place.sync(self._weights)
+            sync = record.sync(self._weights)
             sync = replace(
                 sync,
                 weights=self._pool.publish("weights", sync.weights),
@@ -514,28 +516,28 @@ class RequestRound(Round):
             self._pool[index].submit(ask.method, (sync, *ask.arguments), ask.limit)
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
-            place.forget_sent()
+            record.forget_sent()
             raise
-        if self._is_told_to_end:
-            self._pool[index].tell_to_end()
+        if self._is_end_requested:
+            self._pool[index].request_end()
 
     def _take(self, index: int, value: Any) -> None:
         if index not in self._starting:
             self._result.answers[index] = value
             self._troubles.pop(index, None)
-            place = self._places[index]
-            place.num_excess_failures = max(0, place.num_excess_failures - 1)
+            record = self._records[index]
+            record.num_excess_failures = max(0, record.num_excess_failures - 1)
             return
         self._starting.discard(index)
         if index in self._troubles:
             self._result.repair_s += self._troubles[index].end(now_s=self._pool.now_s())
-        self._result.add_report(index, value, place=self._places[index])
+        self._result.add_report(index, value, record=self._records[index])
         ask = self._asks[index]
         if ask is not None:
             self._submit(index, ask)
 
     def _repair(self, index: int, outcome: Failed | Lost) -> None:
-        was_starting, place = index in self._starting, self._places[index]
+        was_starting, record = index in self._starting, self._records[index]
         trouble = self._troubles.setdefault(index, Trouble())
         attempt = attempt_of(
             outcome, was_starting=was_starting, num_heartbeats=self._pool[index].num_heartbeats
@@ -543,14 +545,14 @@ class RequestRound(Round):
         if not was_starting and self._is_end_of_function(index, outcome, attempt):
             self._result.failures[index] = outcome
             if isinstance(outcome, Failed):
-                place.is_ahead = True
+                record.is_ahead = True
                 return
             self._asks[index] = None
         self._raise_what_is_no_fault(index, outcome, was_starting=was_starting)
         has_progressed = trouble.add(attempt, now_s=self._pool.now_s())
-        place.has_progressed |= has_progressed
+        record.has_progressed |= has_progressed
         # Kills from outside, and steps that have to be made again, say nothing against the env.
-        place.num_excess_failures += not has_progressed and not attempt.was_killed
+        record.num_excess_failures += not has_progressed and not attempt.was_killed
         self._hand_back(index, outcome, attempt, has_progressed=has_progressed)
         why = self._why_given_up(index)
         if why:
@@ -586,21 +588,21 @@ class RequestRound(Round):
         if attempt.was_starting:
             return
         # The request is to blame, and is given up: the runner begins with a clean slate.
-        place = self._places[index]
-        place.num_excess_failures -= not has_progressed and not attempt.was_killed
-        place.has_progressed = True
+        record = self._records[index]
+        record.num_excess_failures -= not has_progressed and not attempt.was_killed
+        record.has_progressed = True
         trouble.attempts = Attempts()
         trouble.attempts.add(attempt)
 
     def _why_given_up(self, index: int) -> str:
         """Why a runner that failed is not replaced; empty if it is."""
-        place, ask = self._places[index], self._asks[index]
+        record, ask = self._records[index], self._asks[index]
         attempts = self._troubles[index].attempts
         why = self._policy.why_given_up(
             attempts,
-            num_restarts=place.num_restarts,
-            num_excess_failures=place.num_excess_failures,
-            has_ever_progressed=place.has_answered or place.has_progressed,
+            num_restarts=record.num_restarts,
+            num_excess_failures=record.num_excess_failures,
+            has_ever_progressed=record.has_answered or record.has_progressed,
         )
         if not why and ask is not None and ask.must_be_played and attempts.comes_again:
             return (
@@ -611,37 +613,37 @@ class RequestRound(Round):
 
     def _give_up_episodes(self, index: int, outcome: Failed | Lost) -> str:
         """Gives up running episodes that are to blame; what is to be said of the file kept."""
-        place, ask, attempts = (
-            self._places[index],
+        record, ask, attempts = (
+            self._records[index],
             self._asks[index],
             self._troubles[index].attempts,
         )
         if ask is None or not attempts.comes_again:
             return ""
         kept = self._keep(index, outcome, ask)
-        episodes, steps = place.give_up_episodes(ask.max_new_episodes)
+        episodes, steps = record.give_up_episodes(ask.max_new_episodes)
         self._result.num_episodes_lost += episodes
         self._result.num_env_steps_lost += steps
         attempts.play_other()
         return kept
 
     def _replace(self, index: int, outcome: Failed | Lost, kept: str) -> None:
-        place, attempts = self._places[index], self._troubles[index].attempts
+        record, attempts = self._records[index], self._troubles[index].attempts
         delay_s = self._policy.back_off_s(attempts.num_without_progress)
-        place.num_restarts += 1
-        if _is_told(place):
+        record.num_restarts += 1
+        if _is_logged(record):
             _LOGGER.warning(
                 "%s %s; it is replaced%s.%s%s%s%s",
-                place.name.capitalize(),
-                what_happened(outcome, place),
+                record.name.capitalize(),
+                what_happened(outcome, record),
                 f" in {delay_s:.2f} s" if delay_s else "",
-                self._policy.outlook(attempts, num_restarts=place.num_restarts),
-                _rarely_told(place),
+                self._policy.outlook(attempts, num_restarts=record.num_restarts),
+                _rarely_logged(record),
                 kept,
                 traceback_below(outcome),
             )
         self._result.num_restarts += 1
-        place.is_replacement_untold = True
+        record.is_replacement_unreported = True
         self._starting.add(index)
         self._due[index] = self._pool.now_s() + delay_s
 
@@ -649,9 +651,9 @@ class RequestRound(Round):
         """Keeps what a runner was asked that failed; see `CrashFiles.write`."""
         if ask is not None and ask.method != "sample":
             return ""  # a function of the user's
-        place, request = self._places[index], None if ask is None else ask.arguments[0]
-        why = f"{what_happened(outcome, place)}{traceback_below(outcome)}"
-        return self._crash_files.write(place, self._weights, request, why=why)
+        record, request = self._records[index], None if ask is None else ask.arguments[0]
+        why = f"{what_happened(outcome, record)}{traceback_below(outcome)}"
+        return self._crash_files.write(record, self._weights, request, why=why)
 
     def _raise_what_is_no_fault(
         self, index: int, outcome: Failed | Lost, *, was_starting: bool
@@ -662,33 +664,33 @@ class RequestRound(Round):
         """
         if not isinstance(outcome, Failed):
             return
-        place, notes = self._places[index], self._pool[index].notes
+        record, notes = self._records[index], self._pool[index].notes
         error = outcome.failure.unpack_error()
         if outcome.failure.type_name == "bdb.BdbQuit":  # pdb.set_trace() finds no input to read
-            where = place.name.capitalize()
+            where = record.name.capitalize()
             raise DebuggerError(f"{where} called the debugger pdb {NO_DEBUGGER_HERE}")
         if isinstance(error, DebuggerError):
             raise error from None  # the text says all: where it was called, and what to do
-        is_first_start = was_starting and place.num_starts == 1
-        if is_first_start and place.has_running_episodes and is_putting_back(notes):
+        is_first_start = was_starting and record.num_starts == 1
+        if is_first_start and record.has_running_episodes and is_putting_back(notes):
             is_first_start = False  # it was made; an env step failed, as others may
         if isinstance(error, _TOLD_AT_ONCE) or is_first_start:
             kept = "" if is_first_start else self._keep(index, outcome, self._asks[index])
             if kept:
-                _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)
+                _LOGGER.warning("%s failed.%s", record.name.capitalize(), kept)
             raise error
 
     def _give_up(self, index: int, outcome: Failed | Lost, why: str) -> None:
-        place, failures = self._places[index], self._troubles[index].attempts.num_failures
+        record, failures = self._records[index], self._troubles[index].attempts.num_failures
         kept = self._keep(index, outcome, self._asks[index])
-        place.num_excess_failures = 0  # told; it may begin anew
+        record.num_excess_failures = 0  # told; it may begin anew
         if self._policy.should_ignore:
-            place.is_given_up = True
+            record.is_given_up = True
             self._pool[index].kill()
             _LOGGER.error(
                 "%s %s; it is not replaced, training goes on without it. %s%s%s",
-                place.name.capitalize(),
-                what_happened(outcome, place),
+                record.name.capitalize(),
+                what_happened(outcome, record),
                 why,
                 kept,
                 traceback_below(outcome),
@@ -696,25 +698,27 @@ class RequestRound(Round):
             return
         times = "once" if failures == 1 else f"{failures} times in a row"
         summary = (
-            f"{place.name.capitalize()} failed {times}; the last time it "
-            f"{what_happened(outcome, place)}. "
-            f"{why}{kept}{'' if place.has_answered else describe_shadows()}"
+            f"{record.name.capitalize()} failed {times}; the last time it "
+            f"{what_happened(outcome, record)}. "
+            f"{why}{kept}{'' if record.has_answered else describe_shadows()}"
         )
         if isinstance(outcome, Lost):
             raise RunnerLostError(summary)
         raise_original(outcome, summary)
 
 
-def _is_told(place: RunnerPlace) -> bool:
+def _is_logged(record: RunnerRecord) -> bool:
     """Whether a replacement is told: evaluations in the background may fail without end."""
-    number = place.num_restarts
-    return not place.spec.in_evaluation or number <= _TIMES_TOLD or number % _TOLD_EVERY == 0
+    number = record.num_restarts
+    return not record.spec.in_evaluation or number <= _TIMES_LOGGED or number % _LOGGED_EVERY == 0
 
 
-def _rarely_told(place: RunnerPlace) -> str:
-    if not place.spec.in_evaluation or place.num_restarts < _TIMES_TOLD:
+def _rarely_logged(record: RunnerRecord) -> str:
+    if not record.spec.in_evaluation or record.num_restarts < _TIMES_LOGGED:
         return ""
-    return f" This was replacement {place.num_restarts}; from now on every {_TOLD_EVERY}th is told."
+    return (
+        f" This was replacement {record.num_restarts}; from now on every {_LOGGED_EVERY}th is told."
+    )
 
 
 # ---- local round
@@ -732,14 +736,14 @@ class LocalRound(Round):
 
     def __init__(
         self,
-        places: Mapping[int, RunnerPlace],
+        records: Mapping[int, RunnerRecord],
         *,
         weights: Weights | None,
         crash_files: CrashFiles,
     ) -> None:
         super().__init__()
         self._crash_files = crash_files
-        self._places = places
+        self._records = records
         self._weights = weights
         self._waiting: deque[tuple[int, Ask | None]] = deque()
 
@@ -757,44 +761,44 @@ class LocalRound(Round):
         return True
 
     def _do(self, index: int, ask: Ask | None) -> None:
-        place = self._places[index]
-        place.is_busy = True
+        record = self._records[index]
+        record.is_busy = True
         try:
-            runner = self._make(index, place) if place.runner is None else place.runner
+            runner = self._make(index, record) if record.runner is None else record.runner
             if ask is not None:
-                self._result.answers[index] = self._answer(place, runner, ask)
+                self._result.answers[index] = self._answer(record, runner, ask)
         finally:
-            place.is_busy = False
+            record.is_busy = False
 
-    def _make(self, index: int, place: RunnerPlace) -> EnvRunner:
-        runner = place.bootstrap(self._weights).make_runner(own_heartbeat())
+    def _make(self, index: int, record: RunnerRecord) -> EnvRunner:
+        runner = record.bootstrap(self._weights).make_runner(own_heartbeat())
         with signals_deferred():
-            self._result.add_report(index, report_of(runner), place=place)
-            place.runner = runner
+            self._result.add_report(index, report_of(runner), record=record)
+            record.runner = runner
         return runner
 
-    def _answer(self, place: RunnerPlace, runner: EnvRunner, ask: Ask) -> Any:
+    def _answer(self, record: RunnerRecord, runner: EnvRunner, ask: Ask) -> Any:
         try:
-            sync = place.sync(self._weights)
+            sync = record.sync(self._weights)
             if ask.method == "apply":
                 return apply_to_runner(runner, sync, *ask.arguments)
-            return self._sample(place, runner, sync, *ask.arguments)
+            return self._sample(record, runner, sync, *ask.arguments)
         except BaseException:
             # It may not have arrived, or not as a whole.
-            place.forget_sent()
+            record.forget_sent()
             raise
 
     def _sample(
-        self, place: RunnerPlace, runner: EnvRunner, sync: Sync, request: SampleRequest
+        self, record: RunnerRecord, runner: EnvRunner, sync: Sync, request: SampleRequest
     ) -> SampleReply:
         try:
             runner.synchronize(sync)
             return runner.answer(request)
         except Exception as error:
             why = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-            kept = self._crash_files.write(place, self._weights, request, why=why)
+            kept = self._crash_files.write(record, self._weights, request, why=why)
             if kept:
-                _LOGGER.warning("%s failed.%s", place.name.capitalize(), kept)
+                _LOGGER.warning("%s failed.%s", record.name.capitalize(), kept)
             raise
 
     def end(self) -> RoundResult:

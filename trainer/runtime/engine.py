@@ -259,7 +259,7 @@ class Place(Protocol):
         A dead worker is cleared away.
         """
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""
 
     def idle_s(self) -> float:
@@ -274,7 +274,7 @@ class Place(Protocol):
     def kill(self) -> None:
         """Ends the worker at once, whatever it is doing; nothing happens if there is none."""
 
-    def tell_to_close(self) -> None:
+    def request_close(self) -> None:
         """Lets the handler close and the worker end in order, if it is idle; `stop` waits."""
 
     def stop(self, grace_s: float) -> None:
@@ -426,7 +426,7 @@ class WatchedPlace:
         """What the handler noted last; it stays when its worker dies."""
         return tuple(self._signals.notes)
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Tells a call that has no end of its own to come to one."""
         self._signals.must_end = True
 

@@ -325,7 +325,7 @@ class LocalPlace(WatchedPlace):
                     process.kill()
             self._reap()
 
-    def tell_to_close(self) -> None:
+    def request_close(self) -> None:
         """Lets the handler close and the process end in order, if it is idle; `stop` waits."""
         if self._executor is None or self.is_busy or self._closing is not None:
             return
@@ -335,13 +335,13 @@ class LocalPlace(WatchedPlace):
     def stop(self, grace_s: float) -> None:
         """Lets the process end in order, then ends it; an interrupt ends it at once."""
         try:
-            self.tell_to_close()
+            self.request_close()
             self.await_close(grace_s)
         finally:
             self.kill()
 
     def await_close(self, grace_s: float) -> None:
-        """Waits for what `tell_to_close` began; the process may be there still."""
+        """Waits for what `request_close` began; the process may be there still."""
         closing, self._closing = self._closing, None
         if closing is None:
             return

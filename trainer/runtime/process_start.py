@@ -626,7 +626,7 @@ def guard_group(group: int) -> None:
         group: the process id of its leader, which is alive.
     """
     _Reaper.groups.add(group)
-    _tell(f"+{group}")
+    _write_line(f"+{group}")
 
 
 def end_group(group: int, *, is_leader_known: bool) -> None:
@@ -642,7 +642,9 @@ def end_group(group: int, *, is_leader_known: bool) -> None:
     if is_leader_known:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    _tell(f"-{group}")  # before it is forgotten: a reaper that is started just now must know it
+    _write_line(
+        f"-{group}"
+    )  # before it is forgotten: a reaper that is started just now must know it
     _Reaper.groups.discard(group)
 
 
@@ -658,7 +660,7 @@ def keep_temporary_directory() -> None:
     # Else it may be that of the parent, which made it and has told where it is.
     _Reaper.is_folder_ours = not _Reaper.is_forked_copy and multiprocessing.parent_process() is None
     if _Reaper.is_folder_ours and _Reaper.pipe is not None:
-        _tell(f"/{_Reaper.folder}")
+        _write_line(f"/{_Reaper.folder}")
 
 
 def reaper_pid() -> int | None:
@@ -666,7 +668,7 @@ def reaper_pid() -> int | None:
     return _Reaper.pid
 
 
-def _tell(line: str) -> None:
+def _write_line(line: str) -> None:
     with _Reaper.lock:
         for _ in range(2):
             if _Reaper.pipe is None and not _start():

@@ -18,7 +18,7 @@ from typing import Final
 
 _FIRST_BACK_OFF_S: Final = 0.05
 _LONGEST_BACK_OFF_S: Final = 1.0
-_TOLD_EVERY: Final = 5
+_LOGGED_EVERY: Final = 5
 
 _Place = tuple[bool, int]
 """Whether the worker had been made, and the steps that an attempt made."""
@@ -247,7 +247,7 @@ class RestartPolicy:
     def outlook(self, attempts: Attempts, *, num_restarts: int) -> str:
         """How long this may go on, told after every fifth failure in a row; else ''."""
         failures = attempts.num_failures
-        if failures % _TOLD_EVERY:
+        if failures % _LOGGED_EVERY:
             return ""
         if attempts.num_without_progress == 0:
             return (

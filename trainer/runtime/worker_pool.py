@@ -206,7 +206,7 @@ class WorkerPool:
         deadline = self.now_s() + grace_s
         try:
             for place in self.places.values():
-                place.tell_to_close()
+                place.request_close()
             for place in self.places.values():
                 place.stop(grace_s=max(0.1, deadline - self.now_s()))
         except BaseException:

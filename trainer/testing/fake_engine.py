@@ -316,7 +316,7 @@ class FakePlace(WatchedPlace):
             self._host = None
             self.is_busy = False
 
-    def tell_to_close(self) -> None:
+    def request_close(self) -> None:
         """Does nothing yet: a worker of this process closes as soon as `stop` waits for it."""
 
     def stop(self, grace_s: float) -> None:  # noqa: ARG002 - it closes at once
@@ -444,19 +444,19 @@ class FakeArrivals:
 
     def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine
-        self._is_told = False
+        self._is_logged = False
 
     def put(self) -> None:
         """Tells that a call has ended."""
-        self._is_told = True
+        self._is_logged = True
 
     def clear(self) -> None:
         """Forgets what was told so far."""
-        self._is_told = False
+        self._is_logged = False
 
     def wait(self, timeout_s: float) -> None:
         """Lets workers do what they do in the meantime; until something is told."""
-        self._engine.advance(timeout_s, until=lambda: self._is_told)
+        self._engine.advance(timeout_s, until=lambda: self._is_logged)
 
 
 class FakeEngine:

@@ -81,7 +81,7 @@ EXPERIMENT_FILE: Final = "experiment.json"
 _LOOK_EVERY_S: Final = 0.2
 _SYNC_EVERY_S: Final = 1.0
 _FINISHING_S: Final = 1.0
-_TELL_AWAITED_AFTER_S: Final = 30.0
+_LOG_AWAITED_AFTER_S: Final = 30.0
 _ANY_RUN_AHEAD: Final = 64
 
 
@@ -131,7 +131,7 @@ class Experiment:
         self._iteration = 0
         self._num_causes = 0  # of which callbacks were told when a step is done
         self._whom: Listeners = "all"
-        self._untold: tuple[Action, ...] = ()
+        self._pending: tuple[Action, ...] = ()
         self._elapsed_before_s = 0.0
         self._began_at = time.monotonic()
         self._told_alone: set[int] = set()
@@ -172,19 +172,19 @@ class Experiment:
         journal.sync()  # what it says of checkpoints is on the disk before older ones are removed
         self.records.sweep()
         self._write_lost_facts()
-        self._tell_what_is_untold(entries, step)
+        self._fire_pending(entries, step)
         self._steps.append(self._with_whole_rows(step))
 
-    def _tell_what_is_untold(self, entries: list[Entry], step: Step) -> None:
+    def _fire_pending(self, entries: list[Entry], step: Step) -> None:
         """Has the next step told to the callbacks whose states do not know it."""
         saved = self._callbacks.read(self.folder)
         self._num_causes = sum(map(_is_cause, entries))
         self._iteration = saved.get("iteration", 0)
-        self._untold = self._with_whole_rows(Step((), tuple(self.controller.untold))).actions
+        self._pending = self._with_whole_rows(Step((), tuple(self.controller.untold))).actions
         num_told = saved.get("num_told", self._num_causes if entries else -1)
         is_known = num_told >= self._num_causes
         is_new = any(not _is_repair(action) for action in step.actions) and not is_known
-        self._whom = "all" if is_new or self._untold else "without state"
+        self._whom = "all" if is_new or self._pending else "without state"
 
     def _without_lost_rows(self, journal: JournalFile, entries: list[Entry]) -> list[Entry]:
         """The last reports may have come to the disk before their rows: they are decided again."""
@@ -283,7 +283,7 @@ class Experiment:
         )
         self._progress.begin()
         reason = ""
-        with OrderlyEnd(on_asked=self._tell_asked) as end:
+        with OrderlyEnd(on_asked=self._confirm_interrupt) as end:
             try:
                 self._set_up_callbacks()
                 with end.limited(_FINISHING_S) if self._tune_config.in_process else nullcontext():
@@ -323,7 +323,7 @@ class Experiment:
                 self._let_go_of_sources()
                 return reason
             self._wait(lanes)
-            self._tell_progress()
+            self._show_progress()
 
     def _let_go_of_sources(self) -> None:
         """Removes what was kept for copies that have saved their own states since then."""
@@ -377,7 +377,7 @@ class Experiment:
             _LOGGER.warning(
                 "Trial %05d: its process %s. It is started again.", number, happening.why
             )
-            self._tell("on_trial_recover", number)
+            self._fire("on_trial_recover", number)
         else:
             self._errors[number] = happening.cause
             event: Event = TrialOver(number, start.start_number, happening.how, happening.error)
@@ -423,18 +423,18 @@ class Experiment:
 
     def _carry_out_step(self, step: Step, lanes: Lanes) -> str:
         reason = ""
-        untold, self._untold = self._untold, ()
+        untold, self._pending = self._pending, ()
         is_step = any(map(_is_decided, (*untold, *step.actions)))
         if is_step:
             self._iteration += self._whom == "all"
-            self._tell_all("on_step_begin")
+            self._fire_all("on_step_begin")
         for action in untold:
-            self._tell_action(action, "with state")
+            self._fire_action(action, "with state")
         for action in step.actions:
             reason = self._carry_out(action, lanes) or reason
-            self._tell_action(action, "all" if _is_repair(action) else self._whom)
+            self._fire_action(action, "all" if _is_repair(action) else self._whom)
         if is_step:
-            self._tell_all("on_step_end")
+            self._fire_all("on_step_end")
         self._whom = "all"
         if step.actions or untold:
             self._save_callbacks(num_told=self._num_causes)
@@ -744,7 +744,7 @@ class Experiment:
 
     # ---- the end
 
-    def _tell_asked(self) -> None:
+    def _confirm_interrupt(self) -> None:
         self._progress.say("Ending in order; Ctrl-C again ends at once.")
 
     def _end_in_order(self, lanes: Lanes) -> None:
@@ -796,7 +796,7 @@ class Experiment:
             if self._journal is not None:
                 self._journal.close()
             self._progress.end(self.controller, elapsed_s=self.elapsed_s)
-        self._tell_all("on_experiment_end")
+        self._fire_all("on_experiment_end")
 
     def write_summary(self) -> None:
         """Adds to `experiment.json` how far the experiment is, for people."""
@@ -822,35 +822,35 @@ class Experiment:
             )
         return self._views
 
-    def _tell_action(self, action: Action, whom: Listeners) -> None:
+    def _fire_action(self, action: Action, whom: Listeners) -> None:
         if isinstance(action, StartTrial):
             name = "on_trial_start" if action.cause == "new" else "on_trial_restore"
-            self._tell(name, action.trial, whom)
+            self._fire(name, action.trial, whom)
         elif isinstance(action, CountRow):
-            self._tell("on_trial_result", action.trial, whom, result=ResultDict(action.row))
+            self._fire("on_trial_result", action.trial, whom, result=ResultDict(action.row))
         elif isinstance(action, EndTrial):
             has_failed = action.status is TrialStatus.ERROR
             name = "on_trial_error" if has_failed else "on_trial_complete"
-            self._tell(name, action.trial, whom)
+            self._fire(name, action.trial, whom)
         elif isinstance(action, CountCheckpoint):
-            self._tell("on_trial_save", action.trial, whom)
+            self._fire("on_trial_save", action.trial, whom)
             folder = self.records.files_of(action.trial).checkpoint(action.name)
-            self._tell("on_checkpoint", action.trial, whom, checkpoint=Checkpoint(folder))
+            self._fire("on_checkpoint", action.trial, whom, checkpoint=Checkpoint(folder))
 
-    def _tell(self, name: str, number: int, whom: Listeners = "all", **more: Any) -> None:
+    def _fire(self, name: str, number: int, whom: Listeners = "all", **more: Any) -> None:
         if self._callbacks.listens_to(name):
             views = self.views()
             told = {"trials": views, "trial": views[number], **more}
             self._callbacks.call(name, whom=whom, iteration=self._iteration, **told)
 
-    def _tell_all(self, name: str) -> None:
+    def _fire_all(self, name: str) -> None:
         if self._callbacks.listens_to(name):
             told = {"iteration": self._iteration, "trials": self.views()}
             self._callbacks.call(name, whom=self._whom, **told)
 
-    def _tell_progress(self) -> None:
+    def _show_progress(self) -> None:
         self._progress.show(self.controller, elapsed_s=self.elapsed_s)
-        self._progress.tell_silent(self._at_work(), after_s=_TELL_AWAITED_AFTER_S)
+        self._progress.log_silent(self._at_work(), after_s=_LOG_AWAITED_AFTER_S)
 
     def _at_work(self) -> dict[int, int]:
         """The trials whose next rows are awaited, with their numbers: that of the turn, or all."""

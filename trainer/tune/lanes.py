@@ -129,7 +129,7 @@ class Bootstraps(Protocol):
         """The same as bytes."""
 
 
-class LocalPlace:
+class InProcessPlace:
     """Stands for a worker process in this process: calls run when they are looked at.
 
     The global generators are exchanged with the trial's, so that trials cannot disturb each other
@@ -176,7 +176,7 @@ class LocalPlace:
                 context = {} if self.handler is None else self.handler.failure_context()
                 return Failed(describe_failure(error, context))
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Nothing is under way between two looks: a row that was asked for is not begun."""
         if self.handler is not None:
             self.call = lambda: Made(row=None)
@@ -324,7 +324,7 @@ class Lane:
     def __init__(
         self,
         number: int,
-        place: Place | LocalPlace,
+        place: Place | InProcessPlace,
         bootstraps: Bootstraps,
         happenings: deque[Happening],
         *,
@@ -387,12 +387,12 @@ class Lane:
         self._is_ending = True
         if self._asked in ("row", "start") and not self._saves:
             self._must_end_by = time.monotonic() + STOP_GRACE_S
-            self.place.tell_to_end()
+            self.place.request_end()
 
     def leave_row(self) -> None:
         """Lets a row go that is being made: the process rests soon, in the middle of it."""
         if self._asked == "row":
-            self.place.tell_to_end()
+            self.place.request_end()
 
     def kill(self) -> None:
         """Ends the process at once and forgets everything."""
@@ -497,7 +497,7 @@ class Lane:
         boot = self._bootstraps.boot(running.start, origin)
         running.made = origin.row_number
         self._asked = "start"
-        if isinstance(self.place, LocalPlace):
+        if isinstance(self.place, InProcessPlace):
             self.place.kill()
             self.place.begin(boot)
             return
@@ -557,22 +557,22 @@ class Lane:
             self._row_made(outcome.value, running)
         elif asked == "save":
             save = self._saves.popleft()
-            self._tell(StateSaved(running.start, save.row_number, save.name, outcome.value))
+            self._report(StateSaved(running.start, save.row_number, save.name, outcome.value))
 
     def _row_made(self, made: Made, running: _Running) -> None:
         if made.is_over:
             running.is_over = True
-            self._tell(Over(running.start, "returned"))
+            self._report(Over(running.start, "returned"))
             return
         if made.row is None:
             return  # it was told to end
         running.made += 1
         if running.made <= running.told:
-            self._tell(RowMadeAgain(running.start, running.made, made))
+            self._report(RowMadeAgain(running.start, running.made, made))
             return
         self._deaths.row_made()
         running.told = running.made
-        self._tell(RowMade(running.start, running.made, made))
+        self._report(RowMade(running.start, running.made, made))
 
     def _failed(self, failed: Failed, running: _Running, asked: str) -> None:
         running.is_over = True
@@ -588,7 +588,7 @@ class Lane:
         if asked == "start":
             self.place.kill()  # there is nothing to be cleaned up
         cause = failed.failure.unpack_error()
-        self._tell(Over(running.start, "failed", _text(failed), cause))
+        self._report(Over(running.start, "failed", _text(failed), cause))
 
     def _lost(self, lost: Lost, running: _Running, asked: str) -> None:
         if asked == "stop" or (self._is_ending and not self._saves):
@@ -604,12 +604,12 @@ class Lane:
         if why:
             running.is_over = True
             self._saves.clear()
-            self._tell(Over(running.start, "lost", f"The trial was given up: {why}."))
+            self._report(Over(running.start, "lost", f"The trial was given up: {why}."))
             return
-        self._tell(Repaired(running.start, lost.describe()))
+        self._report(Repaired(running.start, lost.describe()))
         self._restart_at = time.monotonic() + self._deaths.back_off_s()
 
-    def _tell(self, happening: Happening) -> None:
+    def _report(self, happening: Happening) -> None:
         self._happenings.append(happening)
 
 
@@ -644,7 +644,7 @@ class Lanes:
         self._happenings: deque[Happening] = deque()
         self._pool: WorkerPool | None = None
         if in_process:
-            places: list[Any] = [LocalPlace() for _ in range(number)]
+            places: list[Any] = [InProcessPlace() for _ in range(number)]
         else:
             names = [f"the process of lane {index}" for index in range(number)]
             self._pool = WorkerPool(
@@ -711,7 +711,7 @@ class Lanes:
             time.sleep(timeout_s)
             return
         lane = next((lane for lane in asked if lane.trial == prefer), asked[0])
-        assert isinstance(lane.place, LocalPlace)  # noqa: S101 - made in the constructor
+        assert isinstance(lane.place, InProcessPlace)  # noqa: S101 - made in the constructor
         lane.answered(lane.place.take())
 
     def stop(self) -> None:

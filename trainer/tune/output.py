@@ -289,7 +289,7 @@ class Progress:
             return
         self.begin()
         if self._is_line_by_line:
-            self._tell_starts(controller)
+            self._log_starts(controller)
         if self._surface is None or not self._changed:
             return
         interval_s = self._surface.interval_s or self._reporter.max_report_frequency
@@ -298,7 +298,7 @@ class Progress:
         if self._reporter.should_report(controller.trials):
             self._draw(controller, elapsed_s, done=False)
 
-    def _tell_starts(self, controller: Controller) -> None:
+    def _log_starts(self, controller: Controller) -> None:
         for trial in controller.trials[self._num_told :]:
             self._num_told += 1
             if not trial.status.is_over:
@@ -348,7 +348,7 @@ class Progress:
             return ""
         return f"best {best.trial_id}: {_cell(best, metric)}"
 
-    def tell_silent(self, running: Mapping[int, int], *, after_s: float) -> None:
+    def log_silent(self, running: Mapping[int, int], *, after_s: float) -> None:
         """Says which trials have been at a row for long, and again after as long.
 
         `running` has the trials that are at work, with the numbers of the rows that they make.

@@ -333,7 +333,7 @@ class ExperimentSetup:
             found.metric, found.mode = found.metric or metric, found.mode or mode
         return found
 
-    def tell_endless(self, plan: ExperimentPlan) -> None:
+    def warn_if_endless(self, plan: ExperimentPlan) -> None:
         """Warns if nothing will end the experiment."""
         is_unbounded = plan.num_samples == -1 and plan.stop.deadline_s is None
         is_endless = self.spec.kind == "class" and plan.stop.is_empty

@@ -185,7 +185,7 @@ class Tuner:
 
     def _run(self, experiment: Experiment, plan: ExperimentPlan) -> ResultGrid:
         setup = self._setup
-        setup.tell_endless(plan)
+        setup.warn_if_endless(plan)
         try:
             reason = experiment.run()
         finally:
