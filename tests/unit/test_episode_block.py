@@ -14,7 +14,7 @@ from checkpoints import encode
 from trainer.connectors import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_block import TravellingEpisodes, row_sources
-from trainer.episodes.fragment import Fragment, FragmentEpisode, Place, own_memory
+from trainer.episodes.fragment import Fragment, FragmentEpisode, RowRange, own_memory
 from trainer.learners.columns import columns_from_episodes
 
 OBSERVATIONS = spaces.Box(-9.0, 9.0, (3,), np.float32)
@@ -118,15 +118,15 @@ def fragment() -> Fragment:
 
 
 def parts(source: Fragment) -> list[FragmentEpisode]:
-    places = [Place(0, 1, 2, 5), Place(0, 6, 6, 8), Place(1, 0, 0, 8)]
+    spans = [RowRange(0, 1, 2, 5), RowRange(0, 6, 6, 8), RowRange(1, 0, 0, 8)]
     return [
         FragmentEpisode.of(
             source,
-            place,
+            span,
             (OBSERVATIONS, ACTIONS),
-            {"id_": str(place), "is_terminated": False, "is_truncated": False, "t_started": 3},
+            {"id_": str(span), "is_terminated": False, "is_truncated": False, "t_started": 3},
         )
-        for place in places
+        for span in spans
     ]
 
 
@@ -154,7 +154,7 @@ def test_what_goes_on_after_a_cut_shares_no_memory_with_the_chunk() -> None:
     told = {"id_": part.id_, "is_terminated": False, "is_truncated": False, "t_started": part.t}
     resting = FragmentEpisode.resting(
         tail,
-        Place(1, 1, 2, 2),
+        RowRange(1, 1, 2, 2),
         (OBSERVATIONS, ACTIONS),
         {**told, "earlier_return": expected.earlier_return},
     )

@@ -16,7 +16,7 @@ from trainer.env_runners.env_slot import EnvSlot
 from trainer.envs.native_vector_env import VectorStep
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP
-from trainer.episodes.fragment import Fragment, FragmentEpisode, Place
+from trainer.episodes.fragment import Fragment, FragmentEpisode, RowRange
 from trainer.types import Array
 
 
@@ -24,14 +24,14 @@ class UnseenEpisode(NamedTuple):
     """An episode, or its first chunk, that is no object yet.
 
     Attributes:
-        place: where it is in the fragment.
+        span: where it is in the fragment.
         number: of the episode in its slot.
         ends: whether it is terminated, truncated.
         elapsed_s: seconds it took.
         head: what there was of it when the recording began; None if it began within it.
     """
 
-    place: Place
+    span: RowRange
     number: int
     ends: tuple[bool, bool]
     elapsed_s: float
@@ -98,9 +98,9 @@ class ColumnRecording:
         first = row - carried
         self._plays(slot, first=first, begin=first + episode.lookback)
         fragment.write_observations_of(index, first, episode.observations.data)
-        for place, info in enumerate(episode.infos.data, start=first):
+        for span, info in enumerate(episode.infos.data, start=first):
             if info:
-                fragment.infos[index, place] = info
+                fragment.infos[index, span] = info
         if carried:
             self._carried.append((index, first, episode))
 
@@ -121,8 +121,8 @@ class ColumnRecording:
                 self.go_on(slot, head)
                 continue
             cut_together.setdefault(id(tail), (tail, []))[1].append(index)
-            place = head.place
-            self._plays(slot, first=self.row + place.first - place.stop, begin=self.row)
+            span = head.span
+            self._plays(slot, first=self.row + span.first - span.stop, begin=self.row)
         self._tails = list(cut_together.values())
         for tail, sub_envs in self._tails:
             self.fragment.write_tail(self.row, tail, sub_envs)
@@ -224,13 +224,13 @@ class ColumnRecording:
 
     # ---- ends
 
-    def end(self, slot: EnvSlot) -> Place:
-        """The place of an episode that ended with the step that was written last."""
+    def end(self, slot: EnvSlot) -> RowRange:
+        """The rows of an episode that ended with the step that was written last."""
         index = slot.index
         self.is_running[index] = False
         self.num_running -= 1
         self._noise_until[index] = -1
-        return self._place(index)
+        return self._span(index)
 
     def end_unseen(self, slot: EnvSlot, ends: tuple[bool, bool], *, now_s: float) -> None:
         """Ends an episode that is no object yet; `ends` are its last flags."""
@@ -238,34 +238,34 @@ class ColumnRecording:
         self.heads[slot.index] = None
         self.unseen.append(ended)
 
-    def running_unseen(self, slot: EnvSlot, place: Place, *, now_s: float) -> UnseenEpisode:
+    def running_unseen(self, slot: EnvSlot, span: RowRange, *, now_s: float) -> UnseenEpisode:
         """An episode that is no object yet and runs on."""
-        return self._unseen(slot, place, (False, False), now_s)
+        return self._unseen(slot, span, (False, False), now_s)
 
     def _unseen(
-        self, slot: EnvSlot, place: Place, ends: tuple[bool, bool], now_s: float
+        self, slot: EnvSlot, span: RowRange, ends: tuple[bool, bool], now_s: float
     ) -> UnseenEpisode:
         head, elapsed_s = self.heads[slot.index], now_s - self._begun_at_s[slot.index]
         if head is not None:
             elapsed_s += head.get_duration_s()
-        return UnseenEpisode(place, slot.episode_number, ends, elapsed_s, head)
+        return UnseenEpisode(span, slot.episode_number, ends, elapsed_s, head)
 
-    def settle(self, slot: EnvSlot) -> Place:
+    def settle(self, slot: EnvSlot) -> RowRange:
         """Writes noise position and observation of a running slot back, not its episode.
 
         Settled once more, it stands where it stood.
 
         Returns:
-            its place.
+            its rows.
         """
         index = slot.index
         slot.noise.pass_over(self.row - self._noise_from[index])
         self._noise_from[index] = self.row
         slot.observation = self.fragment.observations[index, self.row].copy()
-        return self._place(index)
+        return self._span(index)
 
-    def _place(self, index: int) -> Place:
-        return Place(index, self._first[index], self._begin[index], self.row)
+    def _span(self, index: int) -> RowRange:
+        return RowRange(index, self._first[index], self._begin[index], self.row)
 
     def tail(self, lookback: int, *, but: Collection[str]) -> Fragment:
         """The last rows and what the sub-envs show now, in memory of their own.

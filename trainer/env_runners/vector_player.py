@@ -39,7 +39,7 @@ from trainer.envs.native_vector_env import NativeVectorEnv, VectorStep
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_LOGP
 from trainer.episodes.episode_state import is_bare
-from trainer.episodes.fragment import Fragment, FragmentEpisode, Place, own_memory
+from trainer.episodes.fragment import Fragment, FragmentEpisode, RowRange, own_memory
 from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
@@ -440,10 +440,10 @@ class VectorPlayer(SingleAgentPlayer):
         episode = slot.episode
         if episode is None:
             return
-        place, fragment = recording.end(slot), recording.fragment
+        span, fragment = recording.end(slot), recording.fragment
         # Who listens to ends finds lists, as in every other env.
-        columns = fragment.lists(place) if self._keeps_chunks else fragment.chunk(place)
-        fill(episode, columns, num_steps=place.stop - place.begin)
+        columns = fragment.lists(span) if self._keeps_chunks else fragment.chunk(span)
+        fill(episode, columns, num_steps=span.stop - span.begin)
         episode.end(
             terminated=bool(step.terminateds[index]), truncated=bool(step.truncateds[index])
         )
@@ -480,7 +480,7 @@ class VectorPlayer(SingleAgentPlayer):
         rewards, module_id = recording.fragment.rewards, self._spec.module_specs.only_id
         add, of_plain = self.finished.add, EpisodeRecord.of_plain
         for unseen in recording.unseen:
-            sub_env, _, begin, stop = unseen.place
+            sub_env, _, begin, stop = unseen.span
             episode = self._make_unfilled_episode(recording.fragment, unseen)
             samples[sub_env].append(episode)
             paid = rewards[sub_env, begin:stop].tolist()
@@ -498,7 +498,7 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _make_unfilled_episode(self, fragment: Fragment, unseen: UnseenEpisode) -> FragmentEpisode:
         """An episode as an object; its columns are filled in when it is looked at."""
-        index, head = unseen.place.sub_env, unseen.head
+        index, head = unseen.span.sub_env, unseen.head
         env = self._runner.env
         attributes = {
             "is_terminated": unseen.ends[0],
@@ -513,7 +513,7 @@ class VectorPlayer(SingleAgentPlayer):
             attributes["id_"], attributes["t_started"] = head.id_, head.t_started
             attributes["earlier_return"] = head.earlier_return
         spaces = (env.single_observation_space, env.single_action_space)
-        return FragmentEpisode.of(fragment, unseen.place, spaces, attributes)
+        return FragmentEpisode.of(fragment, unseen.span, spaces, attributes)
 
     def _hand_out_columns(self, recording: ColumnRecording, samples: list[list[Any]]) -> list[Any]:
         """Cuts the running episodes and brings all that was played into its final form."""
@@ -575,13 +575,13 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _fill_running_chunk(self, recording: ColumnRecording, slot: EnvSlot) -> SingleAgentEpisode:
         """The running chunk of a slot, with its columns; it is the slot's episode still."""
-        place, episode = recording.settle(slot), slot.episode
+        span, episode = recording.settle(slot), slot.episode
         if episode is not None:
             fragment = recording.fragment
-            columns = (fragment.copied_chunk if self._keeps_chunks else fragment.chunk)(place)
-            fill(episode, columns, num_steps=place.stop - place.begin)
+            columns = (fragment.copied_chunk if self._keeps_chunks else fragment.chunk)(span)
+            fill(episode, columns, num_steps=span.stop - span.begin)
             return episode
-        unseen = recording.running_unseen(slot, place, now_s=time.perf_counter())
+        unseen = recording.running_unseen(slot, span, now_s=time.perf_counter())
         slot.episode = made = self._make_unfilled_episode(recording.fragment, unseen)
         if unseen.head is None:
             slot.env_seed = self._seed_of(slot)
@@ -591,10 +591,10 @@ class VectorPlayer(SingleAgentPlayer):
         self, recording: ColumnRecording, slot: EnvSlot, tail: Fragment
     ) -> FragmentEpisode:
         """Cuts an episode that is no object: returns the chunk; the slot has what goes on."""
-        place, now_s = recording.settle(slot), time.perf_counter()
-        unseen = recording.running_unseen(slot, place, now_s=now_s)
+        span, now_s = recording.settle(slot), time.perf_counter()
+        unseen = recording.running_unseen(slot, span, now_s=now_s)
         chunk = self._make_unfilled_episode(recording.fragment, unseen)
-        sub_env, first, begin, stop = place
+        sub_env, first, begin, stop = span
         paid = recording.fragment.rewards[sub_env, begin:stop].tolist()
         if unseen.head is None:
             slot.env_seed = self._seed_of(slot)
@@ -603,7 +603,7 @@ class VectorPlayer(SingleAgentPlayer):
         end = tail.num_rows
         slot.episode = FragmentEpisode.resting(
             tail,
-            Place(sub_env, end - min(end, stop - first), end, end),
+            RowRange(sub_env, end - min(end, stop - first), end, end),
             chunk.spaces,
             {
                 "id_": chunk.id_,
@@ -628,19 +628,19 @@ class VectorPlayer(SingleAgentPlayer):
                     recording.settle(slot)
                     slot.observation = nested.copied(episode.observations.data[-1])
                 continue
-            place = recording.settle(slot)
+            span = recording.settle(slot)
             head = recording.heads[slot.index]
             if episode is None and head is not None:
                 slot.episode = episode = head
                 head.resume()
             if episode is None:
                 episode = self._make_episode(slot, self._id_of(slot, slot.episode_number), 0)
-                first = recording.fragment.observations[slot.index, place.begin]
+                first = recording.fragment.observations[slot.index, span.begin]
                 episode.add_env_reset(first.copy(), self._whole.first_info(slot.index))
                 slot.episode, slot.env_seed = episode, self._seed_of(slot)
-            if place.stop > place.begin:
-                columns = recording.fragment.lists(place)
-                fill(episode, columns, num_steps=place.stop - place.begin)
+            if span.stop > span.begin:
+                columns = recording.fragment.lists(span)
+                fill(episode, columns, num_steps=span.stop - span.begin)
                 self._forget_logp(episode)
             self._slot_at_work = self._slot_at_work or slot
 
@@ -674,7 +674,7 @@ def num_carried(episode: SingleAgentEpisode) -> int:
     What was cut together is taken over together, also if all of it is younger than the look-back.
     """
     if isinstance(episode, FragmentEpisode) and episode.fragment is not None:
-        return episode.place.stop
+        return episode.span.stop
     return episode.rewards.total
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from trainer.episodes.episode_state import is_bare
-from trainer.episodes.fragment import FragmentEpisode, Place, RowSource
+from trainer.episodes.fragment import FragmentEpisode, RowRange, RowSource
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.types import Array
 
@@ -27,7 +27,7 @@ from trainer.types import Array
 class EpisodeBlock:
     """Columns of chunks one after another, look-back included.
 
-    A `Place` in it has the number of the chunk in place of that of a sub-env. An episode that is
+    A `RowRange` in it has the number of the chunk in place of that of a sub-env. An episode that is
     not filled keeps all of the block alive; filled, it has columns of its own, unless the block is
     hardly larger than they are (`FragmentEpisode`).
 
@@ -42,9 +42,9 @@ class EpisodeBlock:
         self.observations, self.actions, self.rewards = observations, actions, rewards
         self.outputs = outputs
 
-    def chunk(self, place: Place) -> dict[str, Any]:
+    def chunk(self, span: RowRange) -> dict[str, Any]:
         """The columns of a chunk as arguments of `fill_columns`: views, but for the infos."""
-        number, first, begin, stop = place
+        number, first, begin, stop = span
         rows = slice(first, stop)
         return {
             "observations": self.observations[first + number : stop + number + 1],
@@ -66,19 +66,19 @@ class EpisodeBlock:
         """Observations, actions, rewards, outputs: rows one after another."""
         return self.observations, self.actions, self.rewards, self.outputs
 
-    def first_rows(self, places: Array) -> tuple[Array, Array]:
-        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
-        return places[:, 0], np.zeros(len(places), np.int64)
+    def first_rows(self, spans: Array) -> tuple[Array, Array]:
+        """What is added to the rows of spans, [N, 4]: for flat observations, and for the rest."""
+        return spans[:, 0], np.zeros(len(spans), np.int64)
 
 
 # ---- columns of many chunks
 
 
 def flat_columns(
-    source: RowSource, places: Sequence[Place], *, with_lookback: bool
-) -> tuple[EpisodeBlock, list[Place]]:
+    source: RowSource, spans: Sequence[RowRange], *, with_lookback: bool
+) -> tuple[EpisodeBlock, list[RowRange]]:
     """The rows of some chunks alone, as a block, and where in it they are."""
-    where = np.array(places)
+    where = np.array(spans)
     stops = where[:, 3]
     starts = where[:, 1] if with_lookback else where[:, 2]
     lengths = stops - starts
@@ -95,7 +95,7 @@ def flat_columns(
     borders = np.concatenate([[0], np.cumsum(lengths)]).tolist()
     lookbacks = (where[:, 2] - starts).tolist()
     return block, [
-        Place(number, first, first + lookback, stop)
+        RowRange(number, first, first + lookback, stop)
         for number, ((first, stop), lookback) in enumerate(
             zip(pairwise(borders), lookbacks, strict=True)
         )
@@ -111,12 +111,12 @@ def _ranges(starts: Array, lengths: Array) -> Array:
 
 def row_sources(
     episodes: Sequence[SingleAgentEpisode],
-) -> list[tuple[RowSource, list[Place]]] | None:
+) -> list[tuple[RowSource, list[RowRange]]] | None:
     """What chunks are untouched parts of, in their order; None if one of them is not, or is wide.
 
     Rows of images are no gain: they would be copied once more.
     """
-    found: list[tuple[RowSource, list[Place]]] = []
+    found: list[tuple[RowSource, list[RowRange]]] = []
     for episode in episodes:
         if not isinstance(episode, FragmentEpisode) or not episode.is_untouched:
             return None
@@ -127,7 +127,7 @@ def row_sources(
             if not source.is_plain or _is_wide(source.flat()[0]):
                 return None
             found.append((source, []))
-        found[-1][1].append(episode.place)
+        found[-1][1].append(episode.span)
     return found
 
 
@@ -160,8 +160,8 @@ def _packed_parts(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
     sources = row_sources(episodes)
     if sources is None or len(sources) > 1:
         return None
-    block, places = flat_columns(*sources[0], with_lookback=True)
-    return block, episodes[0].spaces, [_travelling_values(one) for one in episodes], places
+    block, spans = flat_columns(*sources[0], with_lookback=True)
+    return block, episodes[0].spaces, [_travelling_values(one) for one in episodes], spans
 
 
 def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -185,13 +185,13 @@ def _packed_chunks(episodes: Sequence[Any]) -> tuple[Any, ...] | None:
         outputs[name] = column
     if observations is None or actions is None or rewards is None or _is_wide(observations):
         return None
-    places, stop = [], 0
+    spans, stop = [], 0
     for number, one in enumerate(episodes):
         begun, stop = stop, stop + len(one.rewards.data)
-        places.append(Place(number, begun, begun + one.lookback, stop))
+        spans.append(RowRange(number, begun, begun + one.lookback, stop))
     spaces = (first.observation_space, first.action_space)
     values = [_travelling_values(one) for one in episodes]
-    return EpisodeBlock(observations, actions, rewards, outputs), spaces, values, places
+    return EpisodeBlock(observations, actions, rewards, outputs), spaces, values, spans
 
 
 def _joined(columns: Iterable[Any]) -> Array | None:
@@ -221,13 +221,16 @@ def _travelling_values(episode: SingleAgentEpisode) -> tuple[Any, ...]:
 
 
 def _unpacked(
-    block: EpisodeBlock, spaces: Sequence[Any], values: Sequence[Any], places: Sequence[Place]
+    block: EpisodeBlock,
+    spaces: Sequence[Any],
+    values: Sequence[Any],
+    spans: Sequence[RowRange],
 ) -> tuple[FragmentEpisode, ...]:
     episodes = []
-    for (*own, elapsed_s, earlier_return), place in zip(values, places, strict=True):
+    for (*own, elapsed_s, earlier_return), span in zip(values, spans, strict=True):
         attributes = dict(zip(_TRAVELLING_ATTRIBUTES, own, strict=True))
         attributes["elapsed_s"] = elapsed_s
         if earlier_return:
             attributes["earlier_return"] = earlier_return
-        episodes.append(FragmentEpisode.of(block, place, spaces, attributes))
+        episodes.append(FragmentEpisode.of(block, span, spaces, attributes))
     return tuple(episodes)

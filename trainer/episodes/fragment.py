@@ -23,7 +23,7 @@ from trainer.types import Array, State
 # ---- fragment
 
 
-class Place(NamedTuple):
+class RowRange(NamedTuple):
     """Where a chunk is in a fragment.
 
     Attributes:
@@ -132,9 +132,9 @@ class Fragment:
         self.observations = wide_enough(self.observations, values)
         self.observations[sub_env, first : first + len(values)] = values
 
-    def chunk(self, place: Place) -> dict[str, Any]:
+    def chunk(self, span: RowRange) -> dict[str, Any]:
         """The columns of a chunk as arguments of `fill_columns`: views, but for the infos."""
-        sub_env, first, stop = place.sub_env, place.first, place.stop
+        sub_env, first, stop = span.sub_env, span.first, span.stop
         observations = self.observations[sub_env, first : stop + 1]
         if (sub_env, stop) in self.last_observations:
             last = self.last_observations[sub_env, stop]
@@ -142,24 +142,24 @@ class Fragment:
         steps = slice(first, stop)
         return {
             "observations": observations,
-            "infos": self._infos_of(place),
+            "infos": self._infos_of(span),
             "actions": self.actions[sub_env, steps],
             "rewards": self.rewards[sub_env, steps],
             "extra_model_outputs": {
                 name: column[sub_env, steps] for name, column in self.outputs.items()
             },
-            "lookback": place.begin - first,
+            "lookback": span.begin - first,
         }
 
     def checked_columns(self) -> list[Any]:
         """All that envs gave which has to be finite."""
         return [self.observations, self.rewards, *self.last_observations.values()]
 
-    def _infos_of(self, place: Place) -> list[dict[str, Any]]:
-        sub_env, stop = place.sub_env, place.stop
+    def _infos_of(self, span: RowRange) -> list[dict[str, Any]]:
+        sub_env, stop = span.sub_env, span.stop
         if not self.infos and not self.last_infos:
-            return [{} for _ in range(place.first, stop + 1)]
-        infos = [self.infos.get((sub_env, row), {}) for row in range(place.first, stop)]
+            return [{} for _ in range(span.first, stop + 1)]
+        infos = [self.infos.get((sub_env, row), {}) for row in range(span.first, stop)]
         last = self.infos if (sub_env, stop) not in self.last_observations else self.last_infos
         return [*infos, last.get((sub_env, stop), {})]
 
@@ -173,9 +173,9 @@ class Fragment:
         outputs = {name: _flat(column) for name, column in self.outputs.items()}
         return _flat(self.observations), _flat(self.actions), _flat(self.rewards), outputs
 
-    def first_rows(self, places: Array) -> tuple[Array, Array]:
-        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
-        return places[:, 0] * (self.num_rows + 1), places[:, 0] * self.num_rows
+    def first_rows(self, spans: Array) -> tuple[Array, Array]:
+        """What is added to the rows of spans, [N, 4]: for flat observations, and for the rest."""
+        return spans[:, 0] * (self.num_rows + 1), spans[:, 0] * self.num_rows
 
     def tail(self, stop: int, length: int, *, but: Collection[str] = ()) -> Fragment:
         """The last rows before a row and the observations at it, in memory of their own.
@@ -210,13 +210,13 @@ class Fragment:
             self.outputs[name] = wider = wide_enough(column, tail.outputs[name])
             wider[sub_envs, rows] = tail.outputs[name][sub_envs]
 
-    def copied_chunk(self, place: Place) -> dict[str, Any]:
+    def copied_chunk(self, span: RowRange) -> dict[str, Any]:
         """The same in memory of its own: a chunk that is kept would keep all the fragment."""
-        return _each(self.chunk(place), np.array)
+        return _each(self.chunk(span), np.array)
 
-    def lists(self, place: Place) -> dict[str, Any]:
+    def lists(self, span: RowRange) -> dict[str, Any]:
         """The columns of a chunk as lists with memory of their own, as a growing episode has."""
-        return _each(self.chunk(place), _own_rows, np.ndarray.tolist)
+        return _each(self.chunk(span), _own_rows, np.ndarray.tolist)
 
 
 def wide_enough(column: Array, values: Array) -> Array:
@@ -268,7 +268,7 @@ class RowSource(Protocol):
     def is_plain(self) -> bool:
         """Whether rows say all: there are no infos, and no last observations beside them."""
 
-    def chunk(self, place: Place) -> dict[str, Any]:
+    def chunk(self, span: RowRange) -> dict[str, Any]:
         """The columns of a chunk as arguments of `fill_columns`."""
 
     def checked_columns(self) -> list[Any]:
@@ -277,8 +277,8 @@ class RowSource(Protocol):
     def flat(self) -> tuple[Array, Array, Array, dict[str, Array]]:
         """Observations, actions, rewards, outputs: rows one after another."""
 
-    def first_rows(self, places: Array) -> tuple[Array, Array]:
-        """What is added to the rows of places, [N, 4]: for flat observations, and for the rest."""
+    def first_rows(self, spans: Array) -> tuple[Array, Array]:
+        """What is added to the rows of spans, [N, 4]: for flat observations, and for the rest."""
 
 
 _COLUMNS: Final = frozenset(
@@ -307,17 +307,21 @@ class FragmentEpisode(SingleAgentEpisode):
     """
 
     _fragment: RowSource
-    _place: Place
+    _span: RowRange
 
     @classmethod
     def of(
-        cls, fragment: RowSource, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
+        cls,
+        fragment: RowSource,
+        span: RowRange,
+        spaces: Sequence[Any],
+        attributes: Mapping[str, Any],
     ) -> FragmentEpisode:
         """An episode that is not filled yet.
 
         Args:
             fragment: what it is a part of.
-            place: where.
+            span: where.
             spaces: of observations and of actions.
             attributes: its id, its end, how long it took (`elapsed_s`), who plays it; of a chunk
                 that goes on, `t_started` and `earlier_return`.
@@ -327,21 +331,25 @@ class FragmentEpisode(SingleAgentEpisode):
             **_BEGINNING,
             **attributes,
             "_fragment": fragment,
-            "_place": place,
+            "_span": span,
             "_spaces": spaces,
         }
-        state["t"] = state["t_started"] + place.stop - place.begin
+        state["t"] = state["t_started"] + span.stop - span.begin
         return episode
 
     @classmethod
     def resting(
-        cls, fragment: Fragment, place: Place, spaces: Sequence[Any], attributes: Mapping[str, Any]
+        cls,
+        fragment: Fragment,
+        span: RowRange,
+        spaces: Sequence[Any],
+        attributes: Mapping[str, Any],
     ) -> FragmentEpisode:
         """A chunk without a step that goes on after a cut; arguments as of `of`.
 
         Its columns are lists, to which steps can be added.
         """
-        episode = cls.of(fragment, place, spaces, attributes)
+        episode = cls.of(fragment, span, spaces, attributes)
         episode.__dict__["_is_resting"] = True
         return episode
 
@@ -355,16 +363,16 @@ class FragmentEpisode(SingleAgentEpisode):
         state = self.__dict__
         given = {name: state[name] for name in _FILLED & state.keys()}  # what was set
         observation_space, action_space = state["_spaces"]
-        rows, place = state["_fragment"], state["_place"]
+        rows, span = state["_fragment"], state["_span"]
         is_resting = "_is_resting" in state
         self._start_empty_user_data()
         self.fill_columns(
-            **(_each(rows.chunk(place), _own_rows) if is_resting else _columns(rows, place)),
+            **(_each(rows.chunk(span), _own_rows) if is_resting else _columns(rows, span)),
             observation_space=observation_space,
             action_space=action_space,
         )
         self.stopwatch = Stopwatch(state.get("elapsed_s", 0.0))
-        for name in ("_fragment", "_place", "_spaces", "_is_resting", "elapsed_s"):
+        for name in ("_fragment", "_span", "_spaces", "_is_resting", "elapsed_s"):
             state.pop(name, None)
         state.update(given)
 
@@ -374,9 +382,9 @@ class FragmentEpisode(SingleAgentEpisode):
         return self.__dict__.get("_fragment")
 
     @property
-    def place(self) -> Place:
+    def span(self) -> RowRange:
         """Where it is in its fragment; only as long as it is a part of one."""
-        return self._place
+        return self._span
 
     @property
     def spaces(self) -> Sequence[Any]:
@@ -413,10 +421,10 @@ _MUCH_MORE_ROWS: Final = 4
 """A chunk is copied out of rows that are more than this many times its own."""
 
 
-def _columns(rows: RowSource, place: Place) -> dict[str, Any]:
+def _columns(rows: RowSource, span: RowRange) -> dict[str, Any]:
     """The columns of a chunk, which keep no more than a few times their own memory alive."""
-    columns = rows.chunk(place)
-    are_few = rows.rewards.size <= _MUCH_MORE_ROWS * (place.stop - place.first)
+    columns = rows.chunk(span)
+    are_few = rows.rewards.size <= _MUCH_MORE_ROWS * (span.stop - span.first)
     return columns if are_few else _each(columns, np.array)
 
 

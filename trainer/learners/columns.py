@@ -37,7 +37,7 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.episodes.fragment import Place, RowSource
+from trainer.episodes.fragment import RowRange, RowSource
 from trainer.errors import EpisodeError
 from trainer.modules import RLModule
 from trainer.types import Array, FloatArray
@@ -189,14 +189,14 @@ def columns_from_episodes(
 
 
 def _columns_from_rows(
-    sources: Sequence[tuple[RowSource, Sequence[Place]]],
+    sources: Sequence[tuple[RowSource, Sequence[RowRange]]],
     is_terminated: Array,
     encoder: ObservationEncoder,
     memory: RowMemory,
 ) -> Columns:
     """The columns of chunks whose rows stand in arrays already: no chunk is looked at by itself."""
-    parts = [flat_columns(source, places, with_lookback=False) for source, places in sources]
-    lengths = np.array([place.stop - place.begin for _, places in parts for place in places])
+    parts = [flat_columns(source, spans, with_lookback=False) for source, spans in sources]
+    lengths = np.array([span.stop - span.begin for _, spans in parts for span in spans])
     ends = np.cumsum(lengths)
     is_last = np.zeros(ends[-1] + len(lengths), np.bool_)
     is_last[ends + np.arange(len(lengths))] = True

@@ -20,7 +20,7 @@ _FIRST_BACK_OFF_S: Final = 0.05
 _LONGEST_BACK_OFF_S: Final = 1.0
 _LOGGED_EVERY: Final = 5
 
-_Place = tuple[bool, int]
+_Progress = tuple[bool, int]
 """Whether the worker had been made, and the steps that an attempt made."""
 
 STEPS_OF_PROGRESS: Final = 10
@@ -63,7 +63,7 @@ class Attempt:
     was_refused: bool = False
 
     @property
-    def place(self) -> _Place | None:
+    def progress(self) -> _Progress | None:
         """How far it was, comparable; None if that tells nothing."""
         if not self.num_steps and not self.has_raised:
             return None
@@ -87,18 +87,18 @@ class Attempts:
     num_idle: int = 0
     num_stalled: int = 0
     was_refused: bool = False
-    _places: list[_Place] = field(default_factory=list)
-    _furthest_of_others: _Place | None = None
+    _progresses: list[_Progress] = field(default_factory=list)
+    _furthest_of_others: _Progress | None = None
 
     def add(self, attempt: Attempt) -> bool:
         """Notes a failed attempt; returns whether it made progress."""
         self.num_failures += 1
         self.was_refused = attempt.was_refused
-        place = attempt.place
-        known = (self._furthest, self._furthest_of_others, *self._places[-1:])
-        comes_again = any(_is_near(place, other) for other in known)
-        if place is not None:
-            self._places.append(place)
+        progress = attempt.progress
+        known = (self._furthest, self._furthest_of_others, *self._progresses[-1:])
+        comes_again = any(_is_near(progress, other) for other in known)
+        if progress is not None:
+            self._progresses.append(progress)
         if attempt.num_steps >= STEPS_OF_PROGRESS and not comes_again:
             self.num_without_progress = self.num_idle = self.num_stalled = 0
             return True
@@ -109,19 +109,19 @@ class Attempts:
         return False
 
     @property
-    def _furthest(self) -> _Place | None:
-        return max(self._places, default=None)
+    def _furthest(self) -> _Progress | None:
+        return max(self._progresses, default=None)
 
     @property
     def comes_again(self) -> bool:
         """Whether the fault follows from what is played, as far as one can tell.
 
-        A place that some attempt got past is not to blame, so only the furthest one may be; or that
+        A point that some attempt got past is not to blame, so only the furthest one may be; or that
         of the last ones, if the env broke meanwhile.
         """
-        furthest, last = self._furthest, self._places[-_TIMES_AT_ONE_PLACE:]
-        num_near = sum(_is_near(place, furthest) for place in self._places)
-        num_same = sum(place == furthest for place in self._places)
+        furthest, last = self._furthest, self._progresses[-_TIMES_AT_ONE_PLACE:]
+        num_near = sum(_is_near(progress, furthest) for progress in self._progresses)
+        num_same = sum(progress == furthest for progress in self._progresses)
         return (
             max(num_same, last.count(last[0]) if last else 0) >= _TIMES_AT_ONE_PLACE
             or num_near >= _TIMES_NEAR_ONE_PLACE
@@ -130,15 +130,15 @@ class Attempts:
     def play_other(self) -> None:
         """Notes that something else is played from now on, so that no fault need come again."""
         self._furthest_of_others = self._furthest
-        self._places.clear()
+        self._progresses.clear()
 
 
-def _is_near(place: _Place | None, furthest: _Place | None) -> bool:
+def _is_near(progress: _Progress | None, furthest: _Progress | None) -> bool:
     return (
-        place is not None
+        progress is not None
         and furthest is not None
-        and place[0] == furthest[0]
-        and _NEAR * furthest[1] <= place[1] <= furthest[1]
+        and progress[0] == furthest[0]
+        and _NEAR * furthest[1] <= progress[1] <= furthest[1]
     )
 
 

@@ -115,7 +115,7 @@ class ExperimentPlan:
 
 
 @dataclass(slots=True)
-class _Place:
+class _TrialState:
     """What the controller keeps of one trial besides its record.
 
     Attributes:
@@ -172,7 +172,7 @@ class Controller:
         self._keys = sorted(keys)
         self._num_samples = plan.num_samples
         self._trials: list[Trial] = []
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _TrialState] = {}
         self._live: dict[int, None] = {}  # trials that are not over, by number
         self._resumed: deque[int] = deque()
         self._waiting: int | None = None
@@ -496,7 +496,7 @@ class Controller:
             attributes=found.attributes,
         )
         self._trials.append(trial)
-        self._places[number] = _Place()
+        self._places[number] = _TrialState()
         self._live[number] = None
         self._scheduler.on_trial_add(trial)
         return number
