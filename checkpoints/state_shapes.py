@@ -84,7 +84,7 @@ def one_of(*checks: ShapeCheck) -> ShapeCheck:
 
     def check(value: Any, place: str) -> Iterator[str]:
         found = [list(single(value, place)) for single in checks]
-        if all(found):  # who looked deepest before a problem was found is nearest to what was meant
+        if all(found):  # the alternative whose first problem lies deepest is the likeliest one
             yield from max(found, key=lambda problems: problems[0].count("["))
 
     return check

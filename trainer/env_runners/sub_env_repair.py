@@ -173,7 +173,7 @@ OnStep = Callable[[], None]
 """Called after a step that is played again."""
 
 _MOST_TEXTS: Final = 20
-"""Messages per answer: an env that fails all the time tells the same again and again."""
+"""Messages per answer: those of an env that fails all the time are alike."""
 
 
 _NO_RESTARTS: Final = EnvRestarts()

@@ -441,7 +441,7 @@ class VectorPlayer(SingleAgentPlayer):
         if episode is None:
             return
         span, fragment = recording.end(slot), recording.fragment
-        # Who listens to ends finds lists, as in every other env.
+        # Callbacks of `on_episode_end` find lists, as with every other env.
         columns = fragment.lists(span) if self._keeps_chunks else fragment.chunk(span)
         fill(episode, columns, num_steps=span.stop - span.begin)
         episode.end(

@@ -277,7 +277,7 @@ class TicketPlay:
 
         With `waits_for_all`, every ticket is played, whatever it takes, or an error is raised. Else
         the share of a runner that is stuck or has failed is handed to an idle one, and a ticket
-        that fails there as well is missing. `on_over` is told when all is over.
+        that fails there as well is missing. `on_over` is called at the end.
         """
         self.tickets = tuple(tickets)
         self.missing: list[Assignment] = []

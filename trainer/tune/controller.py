@@ -122,7 +122,7 @@ class _TrialState:
         base: the checkpoint that its present life began with; None: the beginning.
         base_row: rows that it had then.
         cause: of its next start.
-        saving: what there is to go on from its last row.
+        saving: whether a state was saved after its last row (given), can be (possible), or not.
         early_commits: rows that are on disk before they were decided on.
         newest_commit: the newest of its rows that is on disk.
     """

@@ -132,7 +132,7 @@ class Reported:
             are compared and dropped by the loop and never come here.
         row: the row, complete (nested dict, plain values).
         digest: of the row without clock fields, for the journal.
-        saving: what there is to go on from.
+        saving: whether a state was saved after its last row (given), can be (possible), or not.
         is_done: the trial ends with this row by itself (`done: True`).
         wants_checkpoint: the row asks for one (`should_checkpoint: True`).
     """
