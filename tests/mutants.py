@@ -761,7 +761,7 @@ MUTANTS: Final[list[Mutant]] = [
             "            self.set_task(index, task)\n        self.callbacks",
             "            pass\n        self.callbacks",
         ),
-        ('            place.is_continued = state["is_continued"]\n', ""),
+        ('            record.is_continued = state["is_continued"]\n', ""),
         (
             "else replace(position.restarted(), env_state=position.env_state)",
             "else position.restarted()",
