@@ -781,14 +781,14 @@ MUTANTS: Final[list[Mutant]] = [
     ),
     *_of(
         "trainer/runner_group/rounds.py",
-        ("        place.num_restarts += 1\n", ""),
+        ("        record.num_restarts += 1\n", ""),
         ("        attempts.play_other()\n", ""),
     ),
     *_of(
         "trainer/runner_group/plays.py",
-        ("place.positions, place.is_ahead = self._positions[index], True", "pass"),
+        ("record.positions, record.is_ahead = self._positions[index], True", "pass"),
         ("replace(result, num_episodes_lost=0, num_env_steps_lost=0)", "result"),
-        ("place.is_given_up or place.holds(weights) for", "True for"),
+        ("record.is_given_up or record.holds(weights) for", "True for"),
         ("return self._requests == requests and all(", "return all("),
     ),
     *_of(
