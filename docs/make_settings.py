@@ -3,8 +3,8 @@
     python docs/make_settings.py            writes the page
     python docs/make_settings.py --check    exit code 1 if the page is out of date; writes nothing
 
-Nothing about a setting is written here: names, defaults and checks come from the declarations,
-meanings from the docstrings of the section methods (`AlgorithmConfig.describe_settings`).
+Nothing about a setting is written here: names, defaults, checks
+and meanings come from the declarations (`AlgorithmConfig.describe_settings`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from made_page import write_or_check
 
 import trainer
 from trainer import AlgorithmConfig, PPOConfig
-from trainer.config.config_values import SettingDescription
-from trainer.old_names import NotOffered
-from trainer.rllib_names.config import NOT_OFFERED
+from trainer.config.config_values import SettingDescription, old_names_of
+from trainer.rllib_names.config import UNUSED_SETTINGS
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
@@ -78,17 +77,14 @@ These are refused with a `ConfigError`, unless their value asks for nothing (the
 def page() -> str:
     """The whole page as text."""
     rows = [row for row in PPOConfig.describe_settings() if row.section]
-    refused = [row for row in rows if row.name in NOT_OFFERED and not _is_offered_in_part(row)]
-    idle = [row for row in rows if row.limits.startswith("No effect")]
-    effective = [row for row in rows if row not in refused and row not in idle]
     parts = [_INTRODUCTION]
     for section in dict.fromkeys((*_ORDER, *(row.section for row in rows))):
-        mine = [row for row in effective if row.section == section]
+        mine = [row for row in rows if row.section == section]
         if mine:
             parts.append(f"## `{section}()`\n\n{_settings_table(mine)}")
     parts += [_differences(config_class) for config_class in _OTHERS]
-    parts.append(f"{_NO_EFFECT}\n{_limits_table(idle, 'why')}")
-    parts.append(f"{_NOT_OFFERED}\n{_limits_table(refused, 'what to do instead')}")
+    parts.append(f"{_NO_EFFECT}\n{_unused_table('why', are_refused=False)}")
+    parts.append(f"{_NOT_OFFERED}\n{_unused_table('what to do instead', are_refused=True)}")
     return "\n".join(parts)
 
 
@@ -103,12 +99,6 @@ def _differences(config_class: type[AlgorithmConfig]) -> str:
     return f"## Settings of `{config_class.__name__}`\n\n{_settings_table(rows, mark='')}"
 
 
-def _is_offered_in_part(row: SettingDescription) -> bool:
-    """Whether values besides the default are accepted, though not all."""
-    limit = NOT_OFFERED.get(row.name)
-    return limit is not None and limit.allowed is not NotOffered.allowed
-
-
 def _settings_table(rows: Iterable[SettingDescription], *, mark: str = " (PPO)") -> str:
     common = {row.name: row.default for row in AlgorithmConfig.describe_settings()}
     lines = []
@@ -117,8 +107,6 @@ def _settings_table(rows: Iterable[SettingDescription], *, mark: str = " (PPO)")
         default = f"`{row.default!r}`" + (mark if is_of_ppo else "")
         unit = f" ({row.unit})" if row.unit else ""
         doc = _sentence(row.doc)
-        if row.limits:
-            doc = f"{doc} Not all of it is offered: {row.limits.partition('. ')[2]}"
         if row.old_names:
             old = ", ".join(f"`{name}`" for name in row.old_names)
             doc = f"{doc} Old {'names' if len(row.old_names) > 1 else 'name'}: {old}."
@@ -128,14 +116,13 @@ def _settings_table(rows: Iterable[SettingDescription], *, mark: str = " (PPO)")
     return _table(("argument", "default", "accepts", "meaning"), lines)
 
 
-def _limits_table(rows: Iterable[SettingDescription], heading: str) -> str:
-    lines = []
-    for row in rows:
-        reason = row.limits.removeprefix("No effect here. ")
-        reason = reason.removeprefix("Not offered in this version. ")
-        old = ", ".join(f"`{name}`" for name in row.old_names)
-        lines.append((f"`{row.argument}`", f"`{row.section}()`", old, reason))
-    return _table(("argument", "section", "old names", heading), lines)
+def _unused_table(heading: str, *, are_refused: bool) -> str:
+    lines = [
+        (f"`{name}`", ", ".join(f"`{old}`" for old in old_names_of(name)), setting.reason)
+        for name, setting in UNUSED_SETTINGS.items()
+        if setting.is_refused is are_refused
+    ]
+    return _table(("setting", "old names", heading), lines)
 
 
 def _sentence(text: str) -> str:

@@ -28,6 +28,7 @@ class OldName:
         beats_number: given together with a plain number for `new`, the old name wins (a schedule
             over a constant).
         sets: further settings that come along, by their present names.
+        doc: what `help()` says of it, for those that are shown as arguments; else empty.
     """
 
     new: str
@@ -36,19 +37,22 @@ class OldName:
     none_is_silent: bool = False
     beats_number: bool = False
     sets: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    doc: str = ""
 
 
 @dataclass(frozen=True)
-class NotOffered:
-    """A setting that this version accepts only with values that ask for nothing.
+class UnusedSetting:
+    """A setting of RLlib's that nothing here reads.
 
     Attributes:
-        advice: what to do instead, a sentence.
-        allowed: the values that are fine besides the default.
+        default: RLlib's, which is what reading it gives until it is set.
+        reason: why it has no effect; of one that is refused, what to do instead; a sentence.
+        is_refused: values that ask for something are refused; else they are accepted, and logged.
     """
 
-    advice: str
-    allowed: Callable[[Any], bool] = lambda _: False
+    default: Any
+    reason: str
+    is_refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,7 @@ class OldNames:
         refused_even_if_false: names without successor of which False asks for something, so that
             only None is silent.
         refused_sections: section methods that are not here, with what to do.
-        not_offered: settings refused unless they ask for nothing, with what to do instead.
-        no_effect: settings that are accepted and stored and change nothing here, with the reason.
+        unused_settings: those that nothing here reads: without effect, or refused.
         config_overrides: methods that are never called on configs, with what to write instead.
         algorithm_overrides: likewise on algorithms.
         algorithms: algorithms that are not here, in upper case without dashes and underscores, with
@@ -92,8 +95,7 @@ class OldNames:
     refused_settings: dict[str, str] = dataclasses.field(default_factory=dict)
     refused_even_if_false: set[str] = dataclasses.field(default_factory=set)
     refused_sections: dict[str, str] = dataclasses.field(default_factory=dict)
-    not_offered: dict[str, NotOffered] = dataclasses.field(default_factory=dict)
-    no_effect: dict[str, str] = dataclasses.field(default_factory=dict)
+    unused_settings: dict[str, UnusedSetting] = dataclasses.field(default_factory=dict)
     config_overrides: dict[str, str] = dataclasses.field(default_factory=dict)
     algorithm_overrides: dict[str, str] = dataclasses.field(default_factory=dict)
     algorithms: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -109,6 +111,11 @@ class OldNames:
         dataclasses.field(default_factory=list)
     )
     samples: list[Callable[[list[Any]], list[Any]]] = dataclasses.field(default_factory=list)
+
+    def unused_setting(self, name: str) -> str:
+        """The present name of a setting that nothing here reads; empty for any other name."""
+        present = self.settings[name].new if name in self.settings else name
+        return present if present in self.unused_settings else ""
 
 
 OLD_NAMES: Final = OldNames()

@@ -36,9 +36,6 @@ LONG_FILES: Final[dict[str, str]] = {
     "trainer/algorithms/algorithm.py": (
         "what users see of an algorithm, half of it docstrings; the work is done by its parts"
     ),
-    "trainer/config/sections.py": (
-        "the settings of all algorithms, each declared once; over half are docstrings and arguments"
-    ),
     "trainer/evaluation/evaluations.py": (
         "when to evaluate and with which weights, how tickets are played, and the state of both"
     ),
@@ -55,11 +52,7 @@ LONG_FILES: Final[dict[str, str]] = {
 """Files of more than 900 lines, and why they have one reason to change all the same."""
 
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
-DEEP_FUNCTIONS: Final = {
-    "trainer.config.config_values._collect_names": (
-        "one pass over all names: of each ancestor, each member, each argument that is new"
-    ),
-}
+DEEP_FUNCTIONS: Final[dict[str, str]] = {}
 
 FORBIDDEN_NAMES: Final = frozenset(
     {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "manager", "managers"}
@@ -119,15 +112,12 @@ def long_files(tree: SourceTree) -> Problems:
 
 
 def long_functions(tree: SourceTree) -> Problems:
-    """Functions with too many lines of code: no docstring, no comment lines, no empty lines.
-
-    Sections of the config are exempt: their arguments are the settings that users know.
-    """
+    """Functions with too many lines of code: no docstring, no comment lines, no empty lines."""
     problems: Problems = {}
     for module in tree.values():
         for name, function in functions(module):
             lines = code_lines(function, module)
-            if lines > MOST_LINES_PER_FUNCTION and not _is_section(function):
+            if lines > MOST_LINES_PER_FUNCTION:
                 problems[name] = f"{name}: {lines} lines of code, more than 60"
     return problems
 
@@ -140,12 +130,6 @@ def code_lines(function: Function, module: Module) -> int:
         numbers -= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
     texts = [module.lines[number - 1].strip() for number in numbers]
     return sum(bool(text) and not text.startswith("#") for text in texts)
-
-
-def _is_section(function: Function) -> bool:
-    return any(
-        isinstance(name, ast.Name) and name.id == "section" for name in function.decorator_list
-    )
 
 
 def deep_functions(tree: SourceTree) -> Problems:
@@ -205,7 +189,6 @@ def test_a_long_function_is_found_and_its_docstring_does_not_count(tmp_path: Pat
     files = {
         "trainer/a.py": "class A:\n  def f(self):\n" + "    x = 1\n" * 60,
         "trainer/b.py": "def f():\n" + docstring + comments + "    x = 1\n" * 59,
-        "trainer/c.py": "@section\ndef f():\n" + "    x = 1\n" * 100,
     }
     assert list(long_functions(made_tree(tmp_path, files))) == ["trainer.a.A.f"]
 

@@ -220,19 +220,19 @@ def test_a_part_can_be_restored_alone(saved: Path) -> None:
 
 
 def damage_truncated(path: Path) -> None:
-    file = max(path.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
+    file = max(path.rglob("*.state"), key=lambda file: file.stat().st_size)
     file.write_bytes(file.read_bytes()[:-1])
 
 
 def damage_altered(path: Path) -> None:
-    file = max(path.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
+    file = max(path.rglob("*.state"), key=lambda file: file.stat().st_size)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(bytes(data))
 
 
 def damage_lacking(path: Path) -> None:
-    max(path.rglob("*"), key=lambda file: file.stat().st_size if file.is_file() else 0).unlink()
+    max(path.rglob("*.state"), key=lambda file: file.stat().st_size).unlink()
 
 
 def damage_manifest(path: Path) -> None:

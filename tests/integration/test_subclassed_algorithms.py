@@ -147,11 +147,12 @@ def test_a_setting_of_ones_own_is_taken_saved_and_restored(
 
     class OwnConfig(PPOConfig):
         mine = Setting(3)
+        other = Setting(3)
 
-        def training(self, *, mine: Any = NotProvided, **others: Any) -> Any:
-            super().training(**others)
-            if mine is not NotProvided:
-                self.mine = mine
+        def training(self, *, other: Any = NotProvided, **more: Any) -> Any:  # as with RLlib
+            super().training(**more)
+            if other is not NotProvided:
+                self.other = other
             return self
 
     class OwnPPO(PPO):
@@ -159,7 +160,8 @@ def test_a_setting_of_ones_own_is_taken_saved_and_restored(
 
     made = OwnConfig()
     assert made.mine == 3
-    assert made.training(mine=4, lr=1e-3).mine == 4
+    assert made.training(mine=4, lr=1e-3, other=5).mine == 4
+    assert made.other == 5
     assert made.update_from_dict({"mine": 5}).lr == 1e-3
     with made.update_from_dict(_SETTINGS).build_algo() as algo:
         path = algo.save_to_path(tmp_path / "c")

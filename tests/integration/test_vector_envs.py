@@ -676,7 +676,7 @@ def test_what_cannot_be_done_with_a_vector_env_is_named() -> None:
         counting(AutoresetMode.NEXT_STEP).env_runners(gym_env_vectorize_mode="SYNC").build_algo()
     with pytest.raises(EnvCreationError, match=r"expected a gymnasium\.vector\.VectorEnv"):
         ppo(lambda _: gym.make("CartPole-v1")).build_algo()
-    with pytest.raises(ConfigError, match="not offered in this version"):
+    with pytest.raises(ConfigError, match="use more runners"):
         ppo().env_runners(gym_env_vectorize_mode="ASYNC").build_algo()
 
 

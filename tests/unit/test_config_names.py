@@ -11,11 +11,10 @@ import pytest
 from trainer import tune
 from trainer.algorithms.dqn.dqn import DQNConfig
 from trainer.algorithms.ppo.ppo import PPOConfig
-from trainer.config import AlgorithmConfig, Setting, config_values, section
+from trainer.config import AlgorithmConfig, Setting
 from trainer.config.config_values import ConfigValues
-from trainer.config.settings import NotProvided
 from trainer.errors import ConfigError, UnknownSettingError
-from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES
+from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES, UNUSED_SETTINGS
 from trainer_toolkit.arguments import number
 
 _SCHEDULE = [[0, 1e-3], [1000, 1e-4]]
@@ -59,6 +58,9 @@ def test_old_names_read_and_write_the_values_of_new_ones() -> None:
 def test_old_names_are_arguments_of_the_sections_of_new_ones() -> None:
     for old, setting in OLD_SETTINGS.items():
         made = _class_with(old)
+        if setting.new in UNUSED_SETTINGS:
+            assert made().training(**{old: _value(old)})[old] == _value(old)
+            continue
         for section_name in (_SECTIONS[made][setting.new], *setting.sections):
             config = getattr(made(), section_name)(**{old: _value(old)})
             assert config[old] == _value(old), (old, section_name)
@@ -264,17 +266,7 @@ def test_unknown_setting_error_can_be_caught_as_python_would_raise_it(
 
 class _OwnConfig(PPOConfig):
     changed_defaults = {"lr": 1e-3}  # noqa: RUF012  as a user would write it
-    temperature = Setting(1.0, number(above=0))
-
-    @section
-    def training(self, *, temperature: float = 1.0, **common: Any) -> _OwnConfig:
-        """More settings.
-
-        Args:
-            temperature: of something.
-            **common: the others.
-        """
-        return self
+    temperature = Setting(1.0, number(above=0), "of something")
 
 
 def test_subclass_adds_settings_and_changes_defaults() -> None:
@@ -284,7 +276,7 @@ def test_subclass_adds_settings_and_changes_defaults() -> None:
     assert PPOConfig().lr == 5e-5
     assert "temperature" not in PPOConfig()
     row = next(row for row in _OwnConfig.describe_settings() if row.name == "temperature")
-    assert (row.section, row.doc) == ("training", "of something.")
+    assert (row.section, row.doc) == ("training", "of something")
 
 
 def test_class_attribute_with_the_name_of_a_setting_is_refused() -> None:
@@ -294,72 +286,34 @@ def test_class_attribute_with_the_name_of_a_setting_is_refused() -> None:
         type("Misspelt", (PPOConfig,), {"changed_defaults": {"gama": 0.5}})
 
 
-class _Base(ConfigValues):
-    width = Setting(1, number())
+class _Size(ConfigValues, section="size"):
+    """Say how large it is."""
 
-    @section
-    def shape(self, *, width: Any = NotProvided) -> _Base:
-        return self
+    width = Setting(1, number(), "from left to right", is_positional=True)
+    height = Setting(3, number(), "from top to bottom")
 
 
-class _Left(_Base):
+class _OwnSection(_Size, PPOConfig):
     changed_defaults: ClassVar[dict[str, Any]] = {"width": 2}
+    own = Setting("a")
 
 
-class _Right(_Base):
-    pass
+def test_a_class_with_a_section_makes_the_method_that_takes_its_settings() -> None:
+    config: Any = _OwnSection()
+    assert (config.width, config.height) == (2, 3)
+    assert config.size(4, height=5).training(own="b", lr=1.0) is config
+    assert (config.width, config.height, config.own, config.lr) == (4, 5, "b", 1.0)
+    assert str(inspect.signature(config.size)).startswith("(width: 'int' = 2, *, height: 'int' = 3")
+    assert "Say how large it is.\n\nArgs:\n    width: from left to right" in config.size.__doc__
+    rows = {row.name: row for row in _OwnSection.describe_settings()}
+    assert [rows[name].section for name in ("width", "height", "own")] == [
+        *("size", "size", "training")
+    ]
+    with pytest.raises(UnknownSettingError, match=r"It belongs to size\(\)"):
+        config.training(width=1)
 
 
-class _Both(_Left, _Right):
-    pass
-
-
-class _Added(ConfigValues):
-    height = Setting(3, number())
-
-    @section
-    def size(self, *, height: Any = NotProvided) -> _Added:
-        return self
-
-
-def test_added_settings_reach_each_subclass_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    collected: list[type] = []
-    collect = config_values._collect_names
-
-    def counted(cls: type[ConfigValues]) -> Any:
-        collected.append(cls)
-        return collect(cls)
-
-    monkeypatch.setattr(config_values, "_collect_names", counted)
-    config_values.add_sections(_Base, _Added)
-    assert len(collected) == 4
-    assert set(collected[1:3]) == {_Left, _Right}
-    assert (collected[0], collected[3]) == (_Base, _Both)  # each after what it inherits from
-    both: Any = _Both()
-    assert (both.width, both.height) == (2, 3)
-    assert both.size(height=5).height == 5
-    names = [cls._names.settings for cls in (_Base, _Left, _Both)]
-    assert [each["height"].section for each in names] == ["size"] * 3
-    assert names[0]["height"] is names[2]["height"]  # one object for all that change nothing
-    assert names[0]["width"] is not names[1]["width"]
-
-
-def test_a_section_that_was_looked_at_shows_what_is_added_later() -> None:
-    class Whole(ConfigValues):
-        pass
-
-    class Own(Whole):
-        depth = Setting(4, number())
-
-        @section
-        def size(self, *, depth: Any = NotProvided) -> Own:
-            return self
-
-    def shown() -> list[str]:
-        return list(inspect.signature(Own.size).parameters)
-
-    assert shown() == ["self", "depth"]
-    config_values.add_sections(Whole, _Added)
-    assert shown() == ["self", "depth", "height"]
-    sized: Any = Own()
-    assert sized.size(height=5).height == 5
+def test_settings_that_change_nothing_are_one_object_for_all_classes() -> None:
+    ours, theirs = _OwnSection._names.settings, PPOConfig._names.settings
+    assert ours["gamma"] is theirs["gamma"]
+    assert ours["width"] is not _Size._names.settings["width"]

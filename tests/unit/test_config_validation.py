@@ -16,7 +16,7 @@ from trainer.config import AlgorithmConfig
 from trainer.config.settings import schedule
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.modules import DefaultModelConfig, PolicySpec, RLModule, RLModuleSpec
-from trainer.rllib_names.config import NO_EFFECT, NOT_OFFERED
+from trainer.rllib_names.config import UNUSED_SETTINGS
 from trainer_toolkit.arguments import integer, number
 
 
@@ -74,7 +74,6 @@ def test_cpus_are_no_custom_resource() -> None:
         ("batch_mode", "truncate", "complete_episodes"),
         ("grad_clip", -1, 0.5),
         ("grad_clip_by", "norms", "norm"),
-        ("merge_env_runner_states", 1, True),
         ("evaluation_interval", -1, 0),
         ("evaluation_duration", 0, 5),
         ("evaluation_duration_unit", "steps", "timesteps"),
@@ -84,7 +83,6 @@ def test_cpus_are_no_custom_resource() -> None:
         ("delay_between_env_runner_restarts_s", math.inf, 0.5),
         ("metrics_num_episodes_for_smoothing", 0, None),
         ("seed", 1.0, 2**40),
-        ("log_level", "LOUD", "ERROR"),
         ("lr", -1e-3, [[0, 1e-3], [1e6, 0]]),
         ("lr", [[0, 1e-3]], 0),
         ("lr", [[5, 1e-3], [10, 1e-4]], ((0, 1), (1, 2))),
@@ -111,8 +109,6 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
     ("name", "value"),
     [
         ("num_learners", 1),
-        ("gym_env_vectorize_mode", "ASYNC"),
-        ("gym_env_vectorize_mode", gym.VectorizeMode.ASYNC),
         ("learner_class", object),
         ("checkpoint_trainable_policies_only", True),
         ("_validate_config", False),
@@ -122,7 +118,7 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
     ],
 )
 def test_what_is_not_offered_is_refused_not_ignored(name: str, value: Any) -> None:
-    assert name in NOT_OFFERED
+    assert UNUSED_SETTINGS[name].is_refused
     assert "not offered in this version." in _problems(_ppo(**{name: value}))
 
 
@@ -164,12 +160,21 @@ def test_what_asks_for_nothing_more_is_accepted(name: str, value: Any) -> None:
     assert _problems(_ppo(**{name: value})) == ""
 
 
-def test_settings_without_effect_are_accepted_and_stored() -> None:
-    for row in PPOConfig.describe_settings():
-        if row.name in NO_EFFECT and isinstance(row.default, bool):
-            config = _ppo(**{row.name: not row.default})
-            assert config[row.name] is not row.default
-            assert _problems(config) == ""
+def test_settings_without_effect_are_accepted_and_read_back() -> None:
+    for name, setting in UNUSED_SETTINGS.items():
+        assert _problems(_ppo(**{name: setting.default})) == ""
+        config = _ppo(**{name: "something"})
+        assert config[name] == "something"
+        assert name in config
+        assert config.copy()[name] == "something"
+        assert name not in config.to_dict()
+        assert PPOConfig()[name] == setting.default
+        assert (_problems(config) == "") is not setting.is_refused
+
+
+@pytest.mark.parametrize("mode", ["ASYNC", gym.VectorizeMode.ASYNC])
+def test_envs_in_processes_of_their_own_are_refused_with_what_to_do(mode: Any) -> None:
+    assert "use more runners" in _problems(_ppo(gym_env_vectorize_mode=mode))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +295,7 @@ def test_callbacks_are_judged_all_at_once() -> None:
     config = PPOConfig().callbacks(
         callbacks_class=[3],
         on_train_result=lambda unknown: None,
-        on_sample_end="print",
+        on_sample_end="print",  # type: ignore[arg-type]
     )
     text = _problems(config)
     for part in ("callbacks_class[0]", "on_train_result", "on_sample_end"):

@@ -88,7 +88,7 @@ _OF_CLUSTERS: Final = dict.fromkeys(
     _ONE_MACHINE,
 )
 """Settings that have an effect on other engines than the local one, and why not there."""
-_NOT_EVALUATED: Final = ("training", "learners", "reporting", "checkpointing")
+_NOT_EVALUATED: Final = ("training", "reporting")
 """Sections whose settings say how is learnt and reported, so nothing in `evaluation_config`."""
 _LEARNS: Final = "An evaluation learns nothing; only callbacks see it, in env_runner.config."
 _BUT_EVALUATED: Final = (
@@ -166,16 +166,21 @@ def own_config(
 
 def _log_what_has_no_effect(config: AlgorithmConfig) -> None:
     """Logs once per algorithm which settings were given that change nothing here."""
-    no_effect = {**OLD_NAMES.no_effect, **(_OF_CLUSTERS if config.engine == "local" else {})}
-    given = {name: config[name] for name in config.changed_settings() if name in no_effect}
-    told = [f"{name}={value!r:.60} ({no_effect[name]})" for name, value in given.items()]
+    of_clusters = _OF_CLUSTERS if config.engine == "local" else {}
+    reasons_of_run = {**_reasons_of_unused(), **of_clusters}
+    given = {**config.changed_settings(), **config.unused_settings()}
+    told = [
+        f"{name}={value!r:.60} ({reasons_of_run[name]})"
+        for name, value in given.items()
+        if name in reasons_of_run
+    ]
     if config.evaluation_config:
         reasons = without_effect_in_evaluation(type(config))
         told += [
             f"evaluation_config: {name}={value!r:.60} ({reasons[name]})"
             for name, value in config.evaluation_config.items()
             # It may be a copy of the config: what is as in training is not meant.
-            if name in reasons and not same(value, config.read_value(name))
+            if name in reasons and not same(value, config[name])
         ]
         told += [f"evaluation_config: {name} ({_OF_THE_RUN})" for name in _never_called(config)]
     if told:
@@ -209,7 +214,11 @@ def without_effect_in_evaluation(config: type[AlgorithmConfig]) -> dict[str, str
     """The settings that change nothing where they stand in `evaluation_config`, with the reason."""
     learns = {row.name for row in config.describe_settings() if row.section in _NOT_EVALUATED}
     learns -= {*_BUT_EVALUATED, *config.module_settings}  # with another network it is refused
-    return {**dict.fromkeys(sorted(learns), _LEARNS), **_INSTEAD_OF}
+    return {**dict.fromkeys(sorted(learns), _LEARNS), **_INSTEAD_OF, **_reasons_of_unused()}
+
+
+def _reasons_of_unused() -> dict[str, str]:
+    return {name: setting.reason for name, setting in OLD_NAMES.unused_settings.items()}
 
 
 def _default_config(algorithm: type[HasConfig]) -> AlgorithmConfig:

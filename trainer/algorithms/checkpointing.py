@@ -644,7 +644,8 @@ def restored_config(
     allow_code = allow_code or contents.manifest.is_own
     if allow_code and contents.manifest.code is not None:
         given = config_class.overrides(**settings)
-        merged = [name for name in given if getattr(config_class, name).merge is not Merge.REPLACE]
+        known = config_class.settings_by_name()
+        merged = [name for name in given.keys() & known if known[name].merge is not Merge.REPLACE]
     restored = config_from_state(
         algorithm,
         contents.components["config"],

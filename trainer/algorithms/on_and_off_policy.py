@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState, PathLike
 from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.off_policy_section import OffPolicyTrainingSection
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
-from trainer.config import AlgorithmConfig, Merge, NotProvided, Setting, section
+from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, Rule
 from trainer.errors import ReplayError
@@ -24,7 +25,6 @@ from trainer.modules.by_module import kept_over
 from trainer.replay import ReplayBuffer, make_replay_buffer
 from trainer.runner_group import GroupSample
 from trainer.types import ModuleId, State
-from trainer_toolkit.arguments import Check, boolean, either, integer, mapping, number, optional
 from trainer_toolkit.trees import same
 
 # ---- on policy
@@ -61,17 +61,7 @@ class OnPolicyAlgorithm(Algorithm):
 
 # ---- off policy: settings
 
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
 ConfigT = TypeVar("ConfigT", bound="OffPolicyConfig")
-
-
-def _is_range(value: Any) -> bool:
-    if not (isinstance(value, (tuple, list)) and len(value) == 2):
-        return False
-    return all(integer(1).accepts(bound) for bound in value) and value[0] <= value[1]
 
 
 _DRAWN: Final = (
@@ -82,7 +72,6 @@ _ROUNDS: Final = (
     "Leave it out: a round that is short against its updates has little to play ahead. For envs as "
     "slow as updates, use PPO with it, or more sub-envs."
 )
-_STEPS: Final = either(integer(1), Check("a pair (lowest, highest) of ints ≥ 1", _is_range))
 
 
 def refused(advice: Mapping[str, str]) -> Rule:
@@ -130,7 +119,7 @@ def fragment_reaches_n_steps(config: OffPolicyConfig) -> Iterator[Problem]:
         )
 
 
-class OffPolicyConfig(AlgorithmConfig):
+class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
     """What DQN and SAC have in common: they learn from a replay buffer, against target networks."""
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
@@ -153,59 +142,6 @@ class OffPolicyConfig(AlgorithmConfig):
         Rule(("replay_buffer_config",), replay_buffer_can_be_made),
         Rule(("rollout_fragment_length", "n_step"), fragment_reaches_n_steps),
     )
-
-    replay_buffer_config = Setting[dict[str, Any]](
-        {
-            "type": "PrioritizedEpisodeReplayBuffer",
-            "capacity": 50_000,
-            "alpha": 0.6,
-            "beta": 0.4,
-        },
-        mapping(),
-        # Not by type: another type keeps the capacity, and a uniform one ignores alpha and beta.
-        merge=Merge.DEEP,
-        keeps_default=True,
-    )
-    num_steps_sampled_before_learning_starts = Setting(1000, integer(0), unit="env steps")
-    training_intensity = Setting[float | None](None, optional(number(above=0)))
-    n_step = Setting[int | tuple[int, int]](1, _STEPS, unit="env steps")
-    tau = Setting[float](1.0, number(above=0, maximum=1))
-    target_network_update_freq = Setting(0, integer(0), unit="env steps")
-    store_buffer_in_checkpoints = Setting(True, boolean())
-
-    @section
-    def training(
-        self: ConfigT,
-        *,
-        replay_buffer_config: dict[str, Any] = NotProvided,
-        num_steps_sampled_before_learning_starts: int = NotProvided,
-        training_intensity: float | None = NotProvided,
-        n_step: int | tuple[int, int] = NotProvided,
-        tau: float = NotProvided,
-        target_network_update_freq: int = NotProvided,
-        store_buffer_in_checkpoints: bool = NotProvided,
-        **common_settings: Any,
-    ) -> ConfigT:
-        """Say how the algorithm learns from replay.
-
-        Args:
-            replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
-                such as `capacity`; merged into what is there.
-            num_steps_sampled_before_learning_starts: no update before so many steps were sampled,
-                counted as `multi_agent(count_steps_by=…)` says.
-            training_intensity: rows learnt from per step sampled, counted likewise: with 16,
-                `train_batch_size` 64 and 4 steps per round there is one update per round. None
-                makes one update per round (a round samples `rollout_fragment_length` steps from
-                every env).
-            n_step: env steps per transition; a pair draws a number for each, both ends included.
-                Shortened where an episode ends.
-            tau: target networks move by this share of the way to the learning ones.
-            target_network_update_freq: so many env steps after the last time; 0 after every update.
-            store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
-                restored run fills a new one before it learns on. RLlib's default.
-            **common_settings: arguments of `AlgorithmConfig.training`.
-        """
-        return self
 
     @property
     def max_n_step(self) -> int:

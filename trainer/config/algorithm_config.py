@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints import CodeNotAllowedError
 from trainer.config.config_values import SettingDescription, describe
-from trainer.config.section_methods import section_methods
-from trainer.config.sections import Sections
 from trainer.config.settings import (
     Problem,
     assignment,
-    not_offered_problems,
     raise_problems,
     search_space_problems,
     translate,
+    unused_problems,
     value_problems,
 )
+from trainer.config.shared_settings import SharedSettings
 from trainer.config.validation import (
     COMMON_RULES,
     Rule,
@@ -167,7 +166,6 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         normalize_actions=config.normalize_actions,
         clip_actions=config.clip_actions,
         lookback=config.episode_lookback_horizon,
-        episodes_to_numpy=config.episodes_to_numpy,
         checks_env=not config.disable_env_checking,
         exploration=exploration_spec(config),
         connectors=ConnectorFactories.of(config),
@@ -257,7 +255,7 @@ def replace_env(config: AlgorithmConfig, env: Any) -> None:
 #     config = PPOConfig().environment("CartPole-v1").training(lr=3e-4)
 #     algorithm = config.build_algo()
 #
-# Sections store what they are given; `validate()` judges it. The config stays in the main
+# SharedSettings store what they are given; `validate()` judges it. The config stays in the main
 # process: what other processes need is taken from it.
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
@@ -274,11 +272,7 @@ OF_THE_WHOLE_RUN: Final = frozenset(
         "num_steps_sampled_before_learning_starts",
         "training_intensity",
         "store_buffer_in_checkpoints",
-        "learner_class",
         "learner_config_dict",
-        "learner_connector",
-        "add_default_connectors_to_learner_pipeline",
-        "optimizer",
     }
 )
 """Settings of `training()` that no module can have of its own."""
@@ -293,7 +287,7 @@ class _Builds(Protocol[_Algorithm_co]):
     def _built(self, env: Any, logger_creator: Callable[..., Any] | None) -> Any: ...
 
 
-class AlgorithmConfig(Sections):
+class AlgorithmConfig(SharedSettings):
     """The settings of an algorithm.
 
     Its life: made with defaults; changed by section methods, attributes, items or dicts;
@@ -314,6 +308,7 @@ class AlgorithmConfig(Sections):
     default_module_class: ClassVar[type[RLModule]] = ActorCriticModule
     module_settings: ClassVar[tuple[str, ...]] = ()
     rules: ClassVar[tuple[Rule, ...]] = COMMON_RULES
+    _section_of_settings: ClassVar[str] = "training"
 
     if TYPE_CHECKING:
 
@@ -359,12 +354,7 @@ class AlgorithmConfig(Sections):
         if problems:
             return problems  # other checks would compute with what is no value yet
         problems = list(value_problems(settings, values))
-        wrong = {name for problem in problems for name in problem.settings}
-        problems += [
-            problem
-            for problem in not_offered_problems(settings, values)
-            if wrong.isdisjoint(problem.settings)
-        ]
+        problems += unused_problems(self._unused)
         problems += callback_problems(self)
         if not any("model_config" in problem.settings for problem in problems):
             problems += module_problems(self)
@@ -546,7 +536,7 @@ class AlgorithmConfig(Sections):
         yield from (problem.inside(place) for problem in translation.problems)
         own = self._names.settings_of("training") | {"exploration_config", "explore"}
         own -= OF_THE_WHOLE_RUN
-        kept = {}
+        kept = dict(translation.unused)
         for name, value in translation.writes.items():
             if name in own:
                 kept[name] = value
@@ -607,7 +597,7 @@ class AlgorithmConfig(Sections):
         if env is not None:
             replace_env(config, env)
         if logger_creator is not None:
-            config.logger_creator = logger_creator
+            config.update_from_dict({"logger_creator": logger_creator})
         return algo_class(config=config)
 
     def direct_runners(self) -> DirectRunners:
@@ -629,5 +619,5 @@ class AlgorithmConfig(Sections):
 
     @classmethod
     def describe_settings(cls) -> list[SettingDescription]:
-        """One row per setting: what it is called, accepts and means, and what it does not do."""
-        return describe(cls, cls._names, section_methods(cls))
+        """One row per setting: what it is called, accepts and means."""
+        return describe(cls._names)

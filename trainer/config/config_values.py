@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import (
-    Callable,
     ItemsView,
     Iterator,
     KeysView,
@@ -21,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from trainer.config.section_methods import SECTION_MARK
+from trainer.config.section_methods import SectionMethod
 from trainer.config.settings import (
     MULTI_AGENT_KEY,
     Merge,
@@ -62,24 +60,31 @@ class ConfigValues:
     It can be used like the dict configs of old, and be made from them. Keys are the names of
     settings, present or old; `keys()` and `to_dict()` use the present ones.
 
-    Subclasses add settings in their class body (`my_setting = Setting(1.0, number())`) and change
-    the defaults of inherited ones with `changed_defaults = {"lr": 3e-4}`.
+    Subclasses add settings in their class body (`my_setting = Setting(1.0, number(), "what it
+    means")`) and change the defaults of inherited ones with `changed_defaults = {"lr": 3e-4}`.
+
+    Args:
+        section: given with the class, `class Mine(ConfigValues, section="mine")`: the name of the
+            section method that takes its settings. Its docstring begins with that of the class.
     """
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Defaults of inherited settings that this class changes."""
 
-    _names: ClassVar[NameTable] = NameTable({}, {})
+    _names: ClassVar[NameTable] = NameTable({})
+    _section_of_settings: ClassVar[str] = ""  # of those that subclasses declare
     _fields: ClassVar[frozenset[str]] = frozenset(
-        {"_values", "_is_frozen", "_algo_class", "_source"}
+        {"_values", "_unused", "_is_frozen", "_algo_class", "_source"}
     )
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, section: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         refuse_overrides(cls, OLD_NAMES.config_overrides)
+        if section:
+            setattr(cls, section, SectionMethod(section, cls.__doc__ or ""))
         for name, member in list(vars(cls).items()):
             if isinstance(member, Setting):
-                setattr(cls, name, dataclasses.replace(member, name=name))
+                setattr(cls, name, member.declared(name, section or cls._section_of_settings))
             elif name in cls._names.settings:
                 raise ConfigError(
                     f"{cls.__name__}.{name} hides the setting `{name}`. To give it another "
@@ -89,6 +94,7 @@ class ConfigValues:
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
+        self._unused: dict[str, Any] = {}
         self._is_frozen = False
         self._source = PROGRAM
 
@@ -122,6 +128,9 @@ class ConfigValues:
     def _read_by_any_name(self, name: str) -> Any:
         if name in self._names.settings:
             return self.read_value(name)
+        if unused := OLD_NAMES.unused_setting(name):
+            default = copy_value(OLD_NAMES.unused_settings[unused].default)
+            return self._unused.get(unused, default)
         old = self._names.old_name(name)
         if old is None:
             raise_problems(
@@ -175,12 +184,14 @@ class ConfigValues:
         return translation
 
     def _apply(self, translation: Translation, *, merge: bool) -> None:
-        if self._is_frozen and translation.writes:
-            changes = ", ".join(assignment(n, v) for n, v in translation.writes.items())
+        given = {**translation.writes, **translation.unused}
+        if self._is_frozen and given:
+            changes = ", ".join(assignment(n, v) for n, v in given.items())
             raise FrozenConfigError(
                 f"{changes}: this {type(self).__name__} is frozen, because an algorithm already "
                 "works with it. Change a copy instead: `config.copy(copy_frozen=False)`."
             )
+        self._unused.update(translation.unused)
         for name, value in translation.writes.items():
             setting = self._names.settings[name]
             if merge or name in translation.partial:
@@ -213,6 +224,7 @@ class ConfigValues:
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied._values = {name: copy_value(value) for name, value in self._values.items()}
+        copied._unused = copy_value(self._unused)
         copied._is_frozen = False
         if self._is_frozen if copy_frozen is None else copy_frozen:
             copied.freeze()
@@ -226,7 +238,13 @@ class ConfigValues:
 
     def given_settings(self) -> dict[str, Any]:
         """The settings that were set, in contrast to those that have their default; a copy."""
-        return {name: copy_value(value) for name, value in self._values.items()}
+        given = {**self._values, **self._unused}
+        return {name: copy_value(value) for name, value in given.items()}
+
+    def unused_settings(self) -> dict[str, Any]:
+        """The settings that were set and that nothing reads, where they ask for something."""
+        defaults = OLD_NAMES.unused_settings
+        return {n: v for n, v in self._unused.items() if not same(v, defaults[n].default)}
 
     # ---- dict configs
 
@@ -278,7 +296,12 @@ class ConfigValues:
         """
         translation = translate(cls._names, settings)
         raise_problems(f"{cls.__name__}.overrides()", translation.problems)
-        return translation.writes
+        return {**translation.writes, **translation.unused}
+
+    @classmethod
+    def settings_by_name(cls) -> Mapping[str, Setting[Any]]:
+        """The declarations of all settings, with the defaults that they have in this class."""
+        return cls._names.settings
 
     # ---- item access
 
@@ -289,7 +312,9 @@ class ConfigValues:
         setattr(self, name, value)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._names.resolve(name) is not None
+        if not isinstance(name, str):
+            return False
+        return self._names.resolve(name) is not None or bool(OLD_NAMES.unused_setting(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names.settings)
@@ -319,7 +344,10 @@ class ConfigValues:
         if name not in self and default is not NotProvided:
             return default
         value = copy_value(self[name])
-        setting = self._names.resolve(name) or name
+        setting = self._names.resolve(name) or OLD_NAMES.unused_setting(name)
+        if setting in OLD_NAMES.unused_settings:
+            self.write_value(setting, OLD_NAMES.unused_settings[setting].default)
+            return value
         old = self._names.old_name(name)
         if old is not None and old.key:
             kept = {key: entry for key, entry in self[setting].items() if key != old.key}
@@ -405,9 +433,10 @@ class ConfigValues:
         )
         config = cls()
         saved: dict[str, Any] = cls.overrides(**state["settings"])
+        keeping = {name for name, setting in cls._names.settings.items() if setting.keeps_default}
         for name, value in {**saved, **given}.items():
             config.write_value(name, value)
-            if name not in given and config._names.settings[name].keeps_default:
+            if name not in given and name in keeping:
                 # It is whole: a default of a later release is not laid below it.
                 config._values[name] = copy_value(value)
         config.update_from_dict(changes or {})
@@ -457,61 +486,27 @@ def _names_of_code(settings: Mapping[str, Any]) -> list[str]:
 def _methods(cls: type) -> list[str]:
     """The names of the public methods of a class."""
     public = (name for name in dir(cls) if not name.startswith("_"))
-    return [name for name in public if callable(inspect.getattr_static(cls, name))]
+    return [name for name in public if callable(getattr(cls, name))]
 
 
 def _collect_names(cls: type[ConfigValues]) -> NameTable:
     """The names of a class: its own declarations first, then those of the sections it inherits."""
     settings: dict[str, Setting[Any]] = {}
     defaults: dict[str, Any] = {}
-    sections: dict[str, list[str]] = {}
     for ancestor in cls.__mro__:
         for name, member in vars(ancestor).items():
             if isinstance(member, Setting):
                 settings.setdefault(name, member)
-            for argument in getattr(member, SECTION_MARK, ()):
-                known = sections.setdefault(name, [])
-                if argument not in known:
-                    known.append(argument)
         for name, default in vars(ancestor).get("changed_defaults", {}).items():
             defaults.setdefault(name, default)
-    arguments = {name: tuple(known) for name, known in sections.items()}
-    table = NameTable(settings, arguments, owners=_algorithms_with, declared=dict(settings))
+    table = NameTable(settings, owners=_algorithms_with)
     raise_problems(
         f"{cls.__name__}.changed_defaults",
         [table.unknown(name, defaults[name], "") for name in defaults if name not in settings],
     )
-    homes = _homes(table)
-    parent = cls.__mro__[1]
-    inherited = parent._names if issubclass(parent, ConfigValues) else NameTable({}, {})
-    for name, setting in settings.items():
-        home = homes.get(name) or _home_by_old_name(table, name)
-        default = defaults.get(name, setting.default)
-        same = inherited.settings.get(name)
-        if (
-            same is not None
-            and inherited.declared[name] is setting
-            and same.section == home
-            and same.default is default
-        ):
-            settings[name] = same  # one object for all subclasses that change nothing
-        else:
-            settings[name] = dataclasses.replace(setting, section=home, default=default)
+    for name, default in defaults.items():
+        settings[name] = dataclasses.replace(settings[name], default=default)
     return table
-
-
-def add_sections(cls: type[ConfigValues], sections: type[ConfigValues]) -> None:
-    """Gives a class and its subclasses the settings and sections that another one declares.
-
-    Args:
-        cls: gets them.
-        sections: declares them in its body; those of classes that it inherits are left out.
-    """
-    for name, member in vars(sections).items():
-        if isinstance(member, Setting) or hasattr(member, SECTION_MARK):
-            setattr(cls, name, member)
-    for known in _with_subclasses(cls):
-        known._names = _collect_names(known)
 
 
 def _with_subclasses(cls: type[ConfigValues]) -> list[type[ConfigValues]]:
@@ -537,21 +532,6 @@ def _algorithms_with(name: str) -> list[str]:
     return sorted(found)
 
 
-def _homes(table: NameTable) -> dict[str, str]:
-    """The first section method that takes a setting under its present name, by setting."""
-    found: dict[str, str] = {}
-    for section_name, arguments in table.sections.items():
-        for argument in arguments:
-            found.setdefault(argument, section_name)
-            found.setdefault(f"{section_name}_{argument}", section_name)
-    return found
-
-
-def _home_by_old_name(table: NameTable, name: str) -> str:
-    """The first section method that takes a setting under another name; empty if there is none."""
-    return next((section for section in table.sections if table.argument(section, name)), "")
-
-
 # ---- dictionary
 
 
@@ -570,6 +550,8 @@ class SettingsDict(dict[str, Any]):
             # Read-only: a change could not be noticed.
             keys = self._names.settings_of("multi_agent")
             return MappingProxyType({key: self[key] for key in self if key in keys})
+        if unused := OLD_NAMES.unused_setting(name):
+            return OLD_NAMES.unused_settings[unused].default
         old = self._names.old_name(name)
         if old is None:
             raise KeyError(name)
@@ -633,17 +615,11 @@ class SettingsDict(dict[str, Any]):
 
 
 # ---- description
-#
-# What there is to know about every setting, as rows for documentation. What a setting means is
-# read from the docstring of its section method, so that it is written in one place.
-
-_ENTRY: Final = re.compile(r"^    (\*{0,2}\w+): (.*)$")
-_BLOCKS: Final = ("Args:", "Attributes:")
 
 
 @dataclass(frozen=True)
 class SettingDescription:
-    """One row.
+    """What there is to know about a setting, as a row for documentation.
 
     Attributes:
         name: the name of the setting.
@@ -654,7 +630,6 @@ class SettingDescription:
         unit: the unit of numbers; may be empty.
         doc: what it means.
         old_names: other names it is known by.
-        limits: why it has no effect here, or what to do since it is not offered; usually empty.
     """
 
     name: str
@@ -665,62 +640,25 @@ class SettingDescription:
     unit: str
     doc: str
     old_names: tuple[str, ...]
-    limits: str
 
 
-def parse_entries(docstring: str | None) -> dict[str, str]:
-    """The entries of `Args:` and `Attributes:` of a Google-style docstring, each on one line."""
-    entries: dict[str, str] = {}
-    inside, current = False, ""
-    for line in inspect.cleandoc(docstring or "").splitlines():
-        match = _ENTRY.match(line)
-        if line and not line.startswith(" "):
-            inside, current = line in _BLOCKS, ""
-        elif inside and match:
-            current = match.group(1)
-            entries[current] = match.group(2)
-        elif inside and current and line.strip():
-            entries[current] += " " + line.strip()
-    return entries
-
-
-def describe(
-    cls: type, names: NameTable, section_methods: Mapping[str, list[Callable[..., Any]]]
-) -> list[SettingDescription]:
-    """One row per setting, in order of declaration.
-
-    Args:
-        cls: the config class.
-        names: its names.
-        section_methods: all methods of each section, those of subclasses first.
-    """
-    class_doc: dict[str, str] = {}
-    for ancestor in cls.__mro__:
-        class_doc = {**parse_entries(vars(ancestor).get("__doc__")), **class_doc}
-    rows = []
-    for name, setting in names.settings.items():
-        argument = names.argument(setting.section, name)
-        doc = class_doc.get(name, "")
-        for method in section_methods.get(setting.section, ()):
-            doc = doc or parse_entries(method.__doc__).get(argument, "")
-        limits = OLD_NAMES.no_effect.get(name, "")
-        if name in OLD_NAMES.not_offered:
-            limits = f"Not offered in this version. {OLD_NAMES.not_offered[name].advice}"
-        elif limits:
-            limits = f"No effect here. {limits}"
-        rows.append(
-            SettingDescription(
-                name=name,
-                section=setting.section,
-                argument=argument,
-                default=setting.default,
-                expected=setting.check.expected,
-                unit=setting.unit,
-                doc=doc,
-                old_names=tuple(
-                    old for old, entry in OLD_NAMES.settings.items() if entry.new == name
-                ),
-                limits=limits,
-            )
+def describe(names: NameTable) -> list[SettingDescription]:
+    """One row per setting, in order of declaration."""
+    return [
+        SettingDescription(
+            name=name,
+            section=setting.section or "",
+            argument=setting.argument if setting.section else "",
+            default=setting.default,
+            expected=setting.check.expected,
+            unit=setting.unit,
+            doc=setting.doc,
+            old_names=old_names_of(name),
         )
-    return rows
+        for name, setting in names.settings.items()
+    ]
+
+
+def old_names_of(name: str) -> tuple[str, ...]:
+    """The old names that stand for a setting."""
+    return tuple(old for old, entry in OLD_NAMES.settings.items() if entry.new == name)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
+from types import MappingProxyType, UnionType
+from typing import (
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import numpy as np
 from gymnasium import spaces
 
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
-from trainer.old_names import OLD_NAMES, NotOffered, OldName
+from trainer.old_names import OLD_NAMES, OldName
 from trainer.types import ToBeDrawn
 from trainer_toolkit.arguments import Check, anything, number, plain_scalar, shown
 from trainer_toolkit.nearest_names import nearest
@@ -77,15 +89,15 @@ def _is_ascending(pairs: Sequence[Any], constant: Check) -> bool:
 
 # ---- setting
 #
-# One setting: its default, what it accepts, and how it is read from and written to a config. A
-# `Setting` is declared in the class body of a section, once; the attribute, its default, its
-# validation, the dict forms and the documentation all come from that declaration:
+# One setting: its default, what it accepts, what it means. A `Setting` is declared in the class
+# body of a section, once; the attribute, the argument of the section method with its
+# documentation, the check, the dict forms, `docs/settings.md` and the stub for editors all come
+# from there:
 #
-#     class FaultTolerance(ConfigValues):
-#         restart_failed_env_runners = Setting(True, boolean())
+#     class FaultToleranceSection(ConfigValues, section="fault_tolerance"):
+#         restart_failed_env_runners = Setting(True, boolean(), "replace a failed runner")
 #
-# It is a descriptor, so type checkers know `config.restart_failed_env_runners` as a bool. What a
-# setting *means* is documented in the docstring of its section method, and nowhere else.
+# It is a descriptor, so type checkers know `config.restart_failed_env_runners` as a bool.
 
 
 class _NotProvidedType:
@@ -104,6 +116,17 @@ class _NotProvidedType:
 
 NotProvided: Final[Any] = _NotProvidedType()
 """Stands for an argument that was not given; None is a value like any other."""
+
+
+GivenSchedule = float | list[list[float]]
+"""A number, or the pairs of a piecewise linear schedule over env steps."""
+
+INSTEAD_IN_EVALUATION: Final = {
+    "num_env_runners": "evaluation_num_env_runners",
+    "batch_mode": "evaluation_duration_unit",
+    "rollout_fragment_length": "evaluation_duration",
+}
+"""Settings of runners, and what decides about them in evaluation."""
 
 
 class Merge(enum.Enum):
@@ -130,13 +153,19 @@ class Holder(Protocol):
         """Replace the value of the setting `name`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen: `Setting[float](…)` notes its type in the object
 class Setting(Generic[T]):
     """The declaration of one setting.
 
     Attributes:
         default: its value until it is set. Containers are copied before anyone can change them.
         check: which values it accepts; applied by `validate()`, not when the value is set.
+        doc: what it means, as an entry of a docstring: "the discount factor".
+        section: the section method that takes it; None for that of the class which declares it,
+            empty for none.
+        argument: its name there, if it is another one.
+        is_positional: whether it may be given there without its name.
+        also_in: further section methods that take it.
         unit: of numbers: "s", "env steps", "episodes", ...; empty for pure numbers.
         merge: what sections and dict configs do with a dict that is already there.
         normalize: turns other spellings of a value into the stored one, whenever it is set.
@@ -145,11 +174,17 @@ class Setting(Generic[T]):
         keeps_default: an assigned dict is laid over the default of the class; None is the default.
         is_saved: checkpoints hold it; False for what says where a run happens, not what it is.
         name: filled in from the class body.
-        section: the section method that takes it; filled in from the signatures of the methods.
+        annotation: the type of its values as text; filled in from the class body: `T`, or the type
+            of the default.
     """
 
     default: T
     check: Check = anything()  # noqa: RUF009 - a frozen value
+    doc: str = ""
+    section: str | None = None
+    argument: str = ""
+    is_positional: bool = False
+    also_in: tuple[str, ...] = ()
     unit: str = ""
     merge: Merge = Merge.REPLACE
     normalize: Callable[[Any], Any] | None = None
@@ -157,7 +192,25 @@ class Setting(Generic[T]):
     keeps_default: bool = False
     is_saved: bool = True
     name: str = ""
-    section: str = ""
+    annotation: str = ""
+
+    def declared(self, name: str, section: str) -> Setting[T]:
+        """The setting as a class holds it that declares it under this name in its body."""
+        given = getattr(self, "__orig_class__", None)  # of `Setting[float](…)`
+        annotation = self.annotation or type_text(
+            type(self.default) if given is None else get_args(given)[0]
+        )
+        return dataclasses.replace(
+            self,
+            name=name,
+            section=section if self.section is None else self.section,
+            argument=self.argument or name,
+            annotation=annotation,
+        )
+
+    def is_argument_of(self, section: str) -> bool:
+        """Whether a section method takes it."""
+        return section == self.section or section in self.also_in
 
     @overload
     def __get__(self, holder: None, owner: type) -> Setting[T]: ...
@@ -173,6 +226,23 @@ class Setting(Generic[T]):
 
     def __set__(self, holder: Holder, value: T) -> None:
         holder.write_value(self.name, value)
+
+
+def type_text(annotation: Any) -> str:
+    """A type as it is written in a signature: "float | None"."""
+    if annotation is type(None):
+        return "None"
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        return " | ".join(map(type_text, arguments))
+    if isinstance(annotation, list):  # the arguments of a `Callable`
+        return f"[{', '.join(map(type_text, annotation))}]"
+    name = "..." if annotation is ... else getattr(annotation, "__name__", str(annotation))
+    if not arguments:
+        return name
+    if arguments[0] is ...:
+        return f"{name}[..., {type_text(arguments[1])}]"
+    return f"{name}[{', '.join(map(type_text, arguments))}]"
 
 
 # ---- problems
@@ -258,6 +328,20 @@ def value_problems(
         where = f"See {setting.section}()." if setting.section else ""
         expected = f"expected {setting.check.expected}{unit}."
         yield Problem(assignment(name, value), expected, where, (name,))
+
+
+def unused_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """The settings that nothing reads and whose values ask for what this version does not offer.
+
+    Args:
+        values: what such settings were given, by their present names.
+    """
+    for name, value in values.items():
+        setting = OLD_NAMES.unused_settings[name]
+        if setting.is_refused and not same(value, setting.default):
+            yield Problem(
+                assignment(name, value), "not offered in this version.", setting.reason, (name,)
+            )
 
 
 def search_space_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -427,34 +511,8 @@ def is_plain_data(value: Any) -> bool:
 # Every way to name a setting — argument, attribute, item, dict key, `overrides` — goes through
 # `translate`, so that old names work and unknown names are refused in all of them alike.
 #
-# Settings that are known but do less here than in RLlib: refused for now, or without effect.
-# Nothing is ignored silently: a setting is either listed in one of these two tables or does what
-# its section says. When a feature lands, its line in `OLD_NAMES.not_offered` is removed.
-
-# ---- offered
-
-
-def not_offered_problems(
-    settings: Mapping[str, Setting[Any]], values: Mapping[str, Any]
-) -> Iterator[Problem]:
-    """The settings whose values ask for something that this version does not offer."""
-    for name, limit in OLD_NAMES.not_offered.items():
-        value = values[name]
-        if same(value, settings[name].default) or _is_allowed(limit, value):
-            continue
-        yield Problem(
-            assignment(name, value), "not offered in this version.", limit.advice, (name,)
-        )
-
-
-def _is_allowed(limit: NotOffered, value: Any) -> bool:
-    try:
-        return bool(limit.allowed(value))
-    except (TypeError, ValueError):  # an array, which no such value is compared with
-        return False
-
-
-# ---- names
+#
+# Settings of RLlib's that nothing here reads are kept apart: `OLD_NAMES.unused_settings`.
 
 _OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
 """Settings whose values are kept as they are, down to their types."""
@@ -504,16 +562,26 @@ class NameTable:
 
     Attributes:
         settings: every setting by its name, in order of declaration.
-        sections: the argument names of every section method.
         owners: gives the algorithms whose configs know a name, for hints.
-        declared: every setting by its name, as its section declares it: without what this class
-            changes.
+        methods: the section methods of the class, each made when it is first looked at.
     """
 
     settings: Mapping[str, Setting[Any]]
-    sections: Mapping[str, tuple[str, ...]]
     owners: Callable[[str], Sequence[str]] = lambda _: ()
-    declared: Mapping[str, Setting[Any]] = dataclasses.field(default_factory=dict)
+    methods: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def sections(self) -> Mapping[str, tuple[str, ...]]:
+        """The argument names of every section method."""
+        found: dict[str, list[str]] = {}
+        for setting in self.settings.values():
+            for section in filter(None, (setting.section, *setting.also_in)):
+                found.setdefault(section, []).append(setting.argument)
+        for name, old in OLD_NAMES.settings.items():
+            if old.doc and old.new in self.settings:
+                home = self.settings[old.new].section
+                found.setdefault(next(iter(old.sections), home) or "", []).append(name)
+        return {section: tuple(arguments) for section, arguments in found.items()}
 
     def resolve(self, name: str, section: str = "") -> str | None:
         """The setting that `name` means, or None; arguments may leave out `<section>_`."""
@@ -538,24 +606,18 @@ class NameTable:
     def accepts(self, section: str, name: str, setting: str) -> bool:
         """Whether the section method takes `name`, which means `setting`."""
         old = OLD_NAMES.settings.get(name)
-        if name in self.sections.get(section, ()) or (old is not None and section in old.sections):
+        if old is not None and section in old.sections:
             return True
         return setting in self.settings_of(section)
 
     def settings_of(self, section: str) -> set[str]:
         """The settings that a section method takes."""
-        found: set[str] = set()
-        for part in OLD_NAMES.sections.get(section, (section,)):
-            found.update(self.resolve(name, part) or "" for name in self.sections.get(part, ()))
-        return found - {""}
-
-    def argument(self, section: str, setting: str) -> str:
-        """The name that a section method has for a setting; empty when it does not take it."""
-        arguments = self.sections.get(section, ())
-        if setting in arguments:
-            return setting
-        named = [name for name in arguments if self.resolve(name, section) == setting]
-        return named[0] if named else ""
+        parts = OLD_NAMES.sections.get(section, (section,))
+        return {
+            name
+            for name, setting in self.settings.items()
+            if any(setting.is_argument_of(part) for part in parts)
+        }
 
     def unknown(self, name: str, value: Any, section: str) -> Problem:
         """The problem that `name` is unknown, and which one was probably meant."""
@@ -638,6 +700,7 @@ class Translation:
 
     Attributes:
         writes: the values to set, by the present names of the settings; copies of what was given.
+        unused: values of settings that nothing reads, by their present names.
         partial: settings of which only some entries were given, to be merged in any case.
         problems: what was wrong; nothing may be written unless this is empty.
         spellings: the name by which each of `writes` was given.
@@ -645,6 +708,7 @@ class Translation:
     """
 
     writes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    unused: dict[str, Any] = dataclasses.field(default_factory=dict)
     partial: set[str] = dataclasses.field(default_factory=set)
     problems: list[Problem] = dataclasses.field(default_factory=list)
     spellings: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -661,8 +725,6 @@ class Translation:
             return
         if _can_merge(setting, earlier, value):
             self.writes[name] = deep_merge(earlier, value)
-        elif name in OLD_NAMES.no_effect:
-            return  # whichever wins, nothing follows from it
         elif self._is_default_of_dict(setting, self.spellings[name], earlier):
             self.writes[name], self.spellings[name] = value, spelling
         elif self._is_default_of_dict(setting, spelling, value):
@@ -740,7 +802,10 @@ def _translate_into(
             _translate_into(result, names, known, section)
             continue
         setting = names.resolve(name, section) if isinstance(name, str) else None
-        if setting is None:
+        unused = OLD_NAMES.unused_setting(str(name)) if setting is None else ""
+        if unused:
+            result.unused[unused] = copy_value(value)
+        elif setting is None:
             result.problems.extend(_without_setting(names, str(name), value, section))
         elif section and not names.accepts(section, name, setting):
             home = names.settings[setting].section
@@ -794,7 +859,7 @@ def _translate_one(
     if setting.holds_settings and isinstance(value, Mapping):
         inner = translate(names, value)
         result.problems.extend(problem.inside(name) for problem in inner.problems)
-        value = inner.writes
+        value = {**inner.writes, **inner.unused}
     if old is not None and old.key:
         value = {old.key: value}
         result.partial.add(setting.name)

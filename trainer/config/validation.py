@@ -12,8 +12,8 @@ import gymnasium
 from gymnasium import spaces
 
 from callbacks.errors import CallbackConfigError
-from trainer.config.sections import INSTEAD_IN_EVALUATION, Sections
-from trainer.config.settings import Problem, assignment
+from trainer.config.settings import INSTEAD_IN_EVALUATION, Problem, assignment
+from trainer.config.shared_settings import SharedSettings
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.exploration import ExplorationSpec
@@ -42,7 +42,7 @@ class Rule:
 # ---- validation
 
 
-def callback_problems(config: Sections) -> Iterator[Problem]:
+def callback_problems(config: SharedSettings) -> Iterator[Problem]:
     """What is wrong with the configured callbacks."""
     try:
         config.callback_spec()
@@ -51,7 +51,7 @@ def callback_problems(config: Sections) -> Iterator[Problem]:
             yield Problem("callbacks()", text, settings=("callbacks_class",))
 
 
-def module_problems(config: Sections) -> Iterator[Problem]:
+def module_problems(config: SharedSettings) -> Iterator[Problem]:
     """What is wrong with `model_config`, when the ready-made network reads it."""
     spec = config.rl_module_spec
     if spec is not None and (not isinstance(spec, RLModuleSpec) or spec.module_class is not None):
@@ -64,7 +64,7 @@ def module_problems(config: Sections) -> Iterator[Problem]:
 
 
 def rule_problems(
-    config: Sections, rules: Sequence[Rule], earlier: Iterable[Problem]
+    config: SharedSettings, rules: Sequence[Rule], earlier: Iterable[Problem]
 ) -> Iterator[Problem]:
     """The rules that are broken, of those whose settings have no problem yet."""
     doubtful = {name for problem in earlier for name in problem.settings}
@@ -82,12 +82,12 @@ def rule_problems(
 # ---- evaluation rules
 
 
-def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Problem]:
+def evaluation_config_decides_nothing_twice(config: SharedSettings) -> Iterator[Problem]:
     """`evaluation_config` holds no setting that evaluation settings decide."""
     overrides = config.evaluation_config or {}
     for name, value in overrides.items():
         instead = INSTEAD_IN_EVALUATION.get(name, name)
-        says_the_same = "evaluation" not in name or value == config.read_value(name)
+        says_the_same = "evaluation" not in name or value == config.get(name)
         if instead == name and says_the_same:
             continue
         yield Problem(
@@ -101,7 +101,7 @@ def evaluation_config_decides_nothing_twice(config: Sections) -> Iterator[Proble
 _AS_LEARNT: Final = ("observation_filter", "normalize_rewards", "clip_rewards")
 
 
-def evaluation_sees_what_training_sees(config: Sections) -> Iterator[Problem]:
+def evaluation_sees_what_training_sees(config: SharedSettings) -> Iterator[Problem]:
     """`evaluation_config` does not change what the network's inputs and the returns mean."""
     overrides = config.evaluation_config or {}
     for name in _AS_LEARNT:
@@ -141,7 +141,7 @@ def evaluation_acts_with_the_module_that_learns(config: Any) -> Iterator[Problem
 _BESIDE: Final = ("evaluation_parallel_to_training", "enable_async_evaluation")
 
 
-def evaluation_beside_training_has_runners(config: Sections) -> Iterator[Problem]:
+def evaluation_beside_training_has_runners(config: SharedSettings) -> Iterator[Problem]:
     """What evaluates while the main process trains are processes."""
     if config.in_evaluation or config.evaluation_num_env_runners:
         return
@@ -155,7 +155,7 @@ def evaluation_beside_training_has_runners(config: Sections) -> Iterator[Problem
             )
 
 
-def auto_duration_has_something_to_last_as_long_as(config: Sections) -> Iterator[Problem]:
+def auto_duration_has_something_to_last_as_long_as(config: SharedSettings) -> Iterator[Problem]:
     """`evaluation_duration="auto"` follows the training step beside it."""
     duration = config.evaluation_duration
     if config.in_evaluation or duration != "auto" or config.evaluation_parallel_to_training:
@@ -168,7 +168,7 @@ def auto_duration_has_something_to_last_as_long_as(config: Sections) -> Iterator
     )
 
 
-def auto_chunks_are_in_order(config: Sections) -> Iterator[Problem]:
+def auto_chunks_are_in_order(config: SharedSettings) -> Iterator[Problem]:
     """The least is not above the most."""
     least = config.evaluation_auto_duration_min_env_steps_per_sample
     most = config.evaluation_auto_duration_max_env_steps_per_sample
@@ -181,7 +181,7 @@ def auto_chunks_are_in_order(config: Sections) -> Iterator[Problem]:
         )
 
 
-def custom_evaluation_can_be_called(config: Sections) -> Iterator[Problem]:
+def custom_evaluation_can_be_called(config: SharedSettings) -> Iterator[Problem]:
     """The function takes the algorithm and the runners, and is called in the main process."""
     function = config.custom_evaluation_function
     if function is None or config.in_evaluation:
@@ -239,7 +239,7 @@ EVALUATION_RULES: Final = (
 _ALLOWED_DEVIATION: Final = 0.1
 
 
-def fragment_fits_train_batch(config: Sections) -> Iterator[Problem]:
+def fragment_fits_train_batch(config: SharedSettings) -> Iterator[Problem]:
     """Whole rounds of fragments exceed the train batch by at most a tenth.
 
     A round is one fragment of every env; rounds are sampled until the train batch is full.
@@ -260,7 +260,7 @@ def fragment_fits_train_batch(config: Sections) -> Iterator[Problem]:
     )
 
 
-def every_env_owes_a_step(config: Sections) -> Iterator[Problem]:
+def every_env_owes_a_step(config: SharedSettings) -> Iterator[Problem]:
     """With fragments made from the train batch, every env has at least one step to do."""
     slots = config.num_env_slots
     batch = config.total_train_batch_size
@@ -274,7 +274,7 @@ def every_env_owes_a_step(config: Sections) -> Iterator[Problem]:
     )
 
 
-def cpus_are_reserved_by_one_setting(config: Sections) -> Iterator[Problem]:
+def cpus_are_reserved_by_one_setting(config: SharedSettings) -> Iterator[Problem]:
     """CPUs are no custom resource: one of two amounts would be ignored."""
     given = config.custom_resources_per_env_runner
     if "CPU" in given:
@@ -290,7 +290,7 @@ FILTERS: Final = ("NoFilter", "MeanStdFilter")
 """What `observation_filter` may be."""
 
 
-def filter_is_known(config: Sections) -> Iterator[Problem]:
+def filter_is_known(config: SharedSettings) -> Iterator[Problem]:
     """The observation filter exists."""
     name = config.observation_filter
     if name in FILTERS:
@@ -319,7 +319,7 @@ def exploration_can_be_made(config: Any) -> Iterator[Problem]:
         )
 
 
-def task_function_takes_its_arguments(config: Sections) -> Iterator[Problem]:
+def task_function_takes_its_arguments(config: SharedSettings) -> Iterator[Problem]:
     """`env_task_fn` can be called as it will be."""
     function = config.env_task_fn
     if function is None or TaskFunction.takes_its_arguments(function):
@@ -332,7 +332,7 @@ def task_function_takes_its_arguments(config: Sections) -> Iterator[Problem]:
     )
 
 
-def policies_can_be_made(config: Sections) -> Iterator[Problem]:
+def policies_can_be_made(config: SharedSettings) -> Iterator[Problem]:
     """Ids of modules can be ids, and what is said of each is offered."""
     policies = config.policies
     for id_ in policies:
@@ -353,7 +353,7 @@ def policies_can_be_made(config: Sections) -> Iterator[Problem]:
             )
 
 
-def modules_of_a_spec_are_policies(config: Sections) -> Iterator[Problem]:
+def modules_of_a_spec_are_policies(config: SharedSettings) -> Iterator[Problem]:
     """A `MultiRLModuleSpec` says something of modules that there are."""
     spec = config.rl_module_spec
     said = spec.rl_module_specs if isinstance(spec, MultiRLModuleSpec) else {}
@@ -369,7 +369,7 @@ def modules_of_a_spec_are_policies(config: Sections) -> Iterator[Problem]:
         )
 
 
-def trained_policies_exist(config: Sections) -> Iterator[Problem]:
+def trained_policies_exist(config: SharedSettings) -> Iterator[Problem]:
     """`policies_to_train` names modules that there are."""
     named = config.policies_to_train
     if named is None or callable(named):
@@ -390,7 +390,7 @@ def trained_policies_exist(config: Sections) -> Iterator[Problem]:
         )
 
 
-def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
+def vector_envs_are_played_whole(config: SharedSettings) -> Iterator[Problem]:
     """Nothing is asked of the sub-envs of a vector env that only single envs can do."""
     if config.gym_env_vectorize_mode != "VECTOR_ENTRY_POINT":
         return
@@ -411,7 +411,7 @@ def vector_envs_are_played_whole(config: Sections) -> Iterator[Problem]:
             )
 
 
-def sample_ahead_without_env_task_fn(config: Sections) -> Iterator[Problem]:
+def sample_ahead_without_env_task_fn(config: SharedSettings) -> Iterator[Problem]:
     """What is sampled while the main process learns does not depend on what comes of that."""
     if config.sample_ahead and config.env_task_fn is not None and not config.in_evaluation:
         yield Problem(

@@ -100,7 +100,6 @@ class EnvRunnerSpec:
         normalize_actions, clip_actions: how actions become what the env gets
             (`connectors.actions`).
         lookback: steps kept in front of a continued chunk (`episode_lookback_horizon`).
-        episodes_to_numpy: give episodes out as arrays (else as lists).
         checks_env: check the first answers of the env against the gymnasium contract.
         exploration: the strategy that chooses actions.
         postprocessing: what trajectories get before callbacks see them; None if the algorithm adds
@@ -130,7 +129,6 @@ class EnvRunnerSpec:
     normalize_actions: bool = True
     clip_actions: bool = False
     lookback: int = 1
-    episodes_to_numpy: bool = True
     checks_env: bool = True
     exploration: ExplorationSpec = field(default_factory=ExplorationSpec)
     postprocessing: TrajectoryPostprocessing | None = None

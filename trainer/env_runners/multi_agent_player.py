@@ -721,11 +721,10 @@ class MultiAgentPlayer(EpisodePlayer):
             self.num_agent_steps[chunk.agent_id] += num_steps
             self.num_module_steps[chunk.module_id] += num_steps
             chunks[chunk.module_id].append(chunk)
-        if self._spec.episodes_to_numpy:
-            for of_module in chunks.values():
-                to_numpy_together(of_module)
-            for episode in episodes:
-                episode.to_numpy()
+        for of_module in chunks.values():
+            to_numpy_together(of_module)
+        for episode in episodes:
+            episode.to_numpy()
 
     def _record_of(self, episode: Any) -> EpisodeRecord:
         lengths, (total, by_agent) = episode.agent_lengths(), episode.get_all_returns()

@@ -120,8 +120,7 @@ class SingleAgentPlayer(EpisodePlayer):
 
     def _finish_columns(self, episodes: Sequence[SingleAgentEpisode]) -> None:
         check_rewards(episodes, name=self._spec.env_factory.name)
-        if self._spec.episodes_to_numpy:
-            to_numpy_together(episodes)
+        to_numpy_together(episodes)
 
     def _record_of(self, episode: SingleAgentEpisode) -> EpisodeRecord:
         if is_bare(episode):

@@ -84,7 +84,6 @@ class VectorPlayer(SingleAgentPlayer):
         reasons = {
             "a callback listens to on_episode_step": self._listens_to_steps,
             "a callback listens to on_postprocess_trajectory": self._trajectories is not None,
-            "episodes are given out as lists": not self._spec.episodes_to_numpy,
             "observations or actions are no single arrays": not self._whole.holds_arrays,
             "they have tasks": any(slot.tasks is not None for slot in self.slots),
             "the network has memory": isinstance(source, RememberingSource),

@@ -20,7 +20,7 @@ from callbacks.rllib_names import (
     make_multi_callbacks,
 )
 from trainer.algorithms.algorithm import Algorithm
-from trainer.config.config_values import ConfigValues, add_sections
+from trainer.config.config_values import ConfigValues
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
 from trainer.envs import MultiAgentEnv, VectorEnv
@@ -30,7 +30,6 @@ from trainer.modules import RLModule
 from trainer.modules.q_module import QModule
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_names import algorithm, config, metrics, modules
-from trainer.rllib_names.config import StackSections
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
 from trainer.rllib_names.metrics import *
@@ -115,7 +114,6 @@ __all__ = [
 def install() -> None:
     """Adds all old names to the classes and tables of this process; called once."""
     _fill_tables()
-    add_sections(ConfigValues, StackSections)
     add_names(ConfigValues, config.SectionNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)
@@ -139,8 +137,7 @@ def _fill_tables() -> None:
     tables.refused_settings.update(config.REFUSED_NAMES)
     tables.refused_even_if_false.update(config.REFUSED_EVEN_IF_FALSE)
     tables.refused_sections.update(config.REFUSED_SECTIONS)
-    tables.not_offered.update(config.NOT_OFFERED)
-    tables.no_effect.update(config.NO_EFFECT)
+    tables.unused_settings.update(config.UNUSED_SETTINGS)
     tables.config_overrides.update(config.CONFIG_OVERRIDES)
     tables.replay_arguments.update(config.OLD_REPLAY_ARGUMENTS)
     tables.refused_replay_arguments.update(config.REFUSED_REPLAY_ARGUMENTS)

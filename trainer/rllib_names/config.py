@@ -1,10 +1,9 @@
-"""Old names of settings, and RLlib's settings that do less here: refused, or without effect.
+"""Old names of settings, and RLlib's settings that nothing here reads.
 
-Pure data, and `rollouts()`. `trainer.config` reads these tables wherever a name can be written:
-arguments of section methods, attributes, items, dict configs, `overrides`. An old name reads and
-writes the very value of the new one. Nothing is ignored silently: a setting is either listed in
-`NOT_OFFERED` or `NO_EFFECT`, or does what its section says. When a feature lands, its line in
-`NOT_OFFERED` is removed.
+Pure data, and section methods without settings. `trainer.config` reads these tables wherever a name
+can be written: arguments of section methods, attributes, items, dict configs, `overrides`. An old
+name reads and writes the very value of the new one. Nothing is ignored silently: a setting is
+either listed in `UNUSED_SETTINGS`, or does what its section says.
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
-from trainer.config.config_values import ConfigValues
-from trainer.config.section_methods import section
-from trainer.config.settings import NotProvided, Setting
-from trainer.old_names import NotOffered, OldName
-from trainer_toolkit.arguments import boolean, integer, mapping, number, optional, text
+from trainer.config.settings import NotProvided
+from trainer.old_names import OldName, UnusedSetting
 
 # ---- names of today
 
@@ -49,12 +45,36 @@ OLD_SETTINGS: Final[Mapping[str, OldName]] = MappingProxyType(
         "num_sgd_iter": OldName("num_epochs"),
         "sgd_minibatch_size": OldName("minibatch_size"),
         "shuffle_sequences": OldName("shuffle_batch_per_epoch"),
-        "train_batch_size_per_learner": OldName("train_batch_size", none_is_silent=True),
-        "lr_schedule": OldName("lr", none_is_silent=True, beats_number=True),
-        "entropy_coeff_schedule": OldName("entropy_coeff", none_is_silent=True, beats_number=True),
-        "model": OldName("model_config", sections=("training",), none_is_silent=True),
+        "train_batch_size_per_learner": OldName(
+            "train_batch_size",
+            none_is_silent=True,
+            doc="`train_batch_size`: there is one learner. None says nothing.",
+        ),
+        "lr_schedule": OldName(
+            "lr",
+            none_is_silent=True,
+            beats_number=True,
+            doc="old way to give a schedule for `lr`; None says nothing.",
+        ),
+        "entropy_coeff_schedule": OldName(
+            "entropy_coeff",
+            none_is_silent=True,
+            beats_number=True,
+            doc="old way to give a schedule for `entropy_coeff`; None says nothing.",
+        ),
+        "model": OldName(
+            "model_config",
+            sections=("training",),
+            none_is_silent=True,
+            doc="old name of `model_config`; merged into what is there.",
+        ),
         "model_config_dict": OldName("model_config"),
-        "vf_share_layers": OldName("model_config", sections=("training",), key="vf_share_layers"),
+        "vf_share_layers": OldName(
+            "model_config",
+            sections=("training",),
+            key="vf_share_layers",
+            doc="whether policy and value function share layers; stored in `model_config`.",
+        ),
         "hiddens": OldName("model_config", sections=("training",), key="head_fcnet_hiddens"),
         # Replay.
         "buffer_size": OldName("replay_buffer_config", key="capacity", none_is_silent=True),
@@ -284,7 +304,7 @@ REFUSED_EVEN_IF_FALSE: Final = frozenset({"prioritized_replay"})
 """Names without successor of which False asks for something, so that only None is silent."""
 
 OLD_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"rollouts": ("env_runners", "fault_tolerance")}
+    {"rollouts": ("env_runners", "fault_tolerance"), "exploration": ("env_runners",)}
 )
 """Old section methods that were divided: the sections whose arguments they accept."""
 
@@ -306,37 +326,6 @@ _LOGGERS: Final = (
     "others of `callbacks`, or one of your own with `on_train_result`."
 )
 
-NOT_OFFERED: Final[Mapping[str, NotOffered]] = MappingProxyType(
-    {
-        "render_env": NotOffered("Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."),
-        "create_local_env_runner": NotOffered("Leave it out: the main process can always sample."),
-        "gym_env_vectorize_mode": NotOffered(
-            'Leave it at "SYNC" and use more runners: `num_env_runners`. "VECTOR_ENTRY_POINT" '
-            "steps a vector env.",
-            lambda mode: mode == "VECTOR_ENTRY_POINT",
-        ),
-        "add_default_connectors_to_env_to_module_pipeline": NotOffered(_DEFAULT_CONNECTORS),
-        "add_default_connectors_to_module_to_env_pipeline": NotOffered(_DEFAULT_CONNECTORS),
-        "learner_connector": NotOffered(_LEARNER_CONNECTOR),
-        "add_default_connectors_to_learner_pipeline": NotOffered(_LEARNER_CONNECTOR),
-        "episodes_to_numpy": NotOffered("Leave it out: episodes give lists and arrays alike."),
-        "remote_worker_envs": NotOffered("Use more runners: `num_env_runners`."),
-        "sample_async": NotOffered("Use more runners: `num_env_runners`."),
-        "optimizer": NotOffered("Leave it out: Adam with `lr` and `grad_clip` is used."),
-        "learner_class": NotOffered(NO_OWN_LEARNER),
-        "num_learners": NotOffered(_ONE_LEARNER),
-        "num_aggregator_actors_per_learner": NotOffered(_ONE_LEARNER),
-        "observation_fn": NotOffered("Change observations in a wrapper of the env."),
-        "off_policy_estimation_methods": NotOffered("Learning from recorded data is not offered."),
-        "checkpoint_trainable_policies_only": NotOffered("Leave it out: everything is saved."),
-        "logger_creator": NotOffered(_LOGGERS),
-        "logger_config": NotOffered(_LOGGERS),
-        "fake_sampler": NotOffered("Leave it out and give a cheap env."),
-        "_validate_config": NotOffered("Settings are always checked; correct them instead."),
-    }
-)
-"""Settings refused unless they ask for nothing, with what to do instead."""
-
 _NO_CLUSTER: Final = "Nothing is reserved on a single machine."
 _NO_TORCH: Final = "Networks run in NumPy; for Torch, see `TorchRLModule`."
 _ALWAYS_MERGED: Final = (
@@ -344,55 +333,134 @@ _ALWAYS_MERGED: Final = (
 )
 _ONE_STACK: Final = "There is one implementation, under the new names and the old."
 
-NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+
+def _refused(default: Any, advice: str) -> UnusedSetting:
+    return UnusedSetting(default, advice, is_refused=True)
+
+
+UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
     {
-        "is_atari": "Atari envs get no wrappers of their own.",
-        "auto_wrap_old_gym_envs": "Envs follow gymnasium's API.",
-        "create_env_on_local_worker": "The main process makes an env when it needs one.",
-        "num_gpus_per_env_runner": _NO_CLUSTER,
-        "validate_env_runners_after_construction": "Runners are always checked.",
-        "max_requests_in_flight_per_env_runner": "A runner has one request at a time.",
-        "merge_env_runner_states": _ALWAYS_MERGED,
-        "broadcast_env_runner_states": _ALWAYS_MERGED,
-        "compress_observations": "Observations stay on the machine.",
-        "remote_env_batch_wait_ms": "Envs run in the process of their runner.",
-        "preprocessor_pref": "Atari envs get no wrappers of their own.",
-        "use_worker_filter_stats": _ALWAYS_MERGED,
-        "update_worker_filter_stats": _ALWAYS_MERGED,
-        "enable_connectors": _ONE_STACK,
-        "learner_config_dict": "It is your own data; nothing here reads it.",
-        "num_cpus_per_learner": _NO_CLUSTER,
-        "num_gpus_per_learner": _NO_CLUSTER,
-        "max_requests_in_flight_per_aggregator_actor": _NO_CLUSTER,
-        "local_gpu_idx": _NO_TORCH,
-        "max_requests_in_flight_per_learner": "Learning runs in the main process.",
-        "evaluation_force_reset_envs_before_iteration": "Evaluations always play fresh episodes.",
-        "ope_split_batch_by_episode": "Recorded data is not evaluated.",
-        "env_runner_health_probe_timeout_s": "The death of a process is noticed without probing.",
-        "metrics_episode_collection_timeout_s": "Metrics arrive together with the samples.",
-        "log_gradients": "The global norm of gradients is always reported.",
-        "export_native_model_files": "Checkpoints hold the weights as plain arrays.",
-        "log_level": 'Use `logging.getLogger("trainer").setLevel(...)`.',
-        "log_sys_usage": "CPU and memory use are not reported.",
-        "policy_map_capacity": "All modules stay in memory.",
-        "policy_states_are_swappable": "All modules stay in memory.",
-        "num_cpus_for_main_process": _NO_CLUSTER,
-        "num_gpus": _NO_TORCH,
-        "framework_str": _NO_TORCH,
-        "eager_tracing": _NO_TORCH,
-        "eager_max_retraces": _NO_TORCH,
-        "torch_compile_learner": _NO_TORCH,
-        "torch_compile_worker": _NO_TORCH,
-        "torch_ddp_kwargs": _NO_TORCH,
-        "torch_skip_nan_gradients": _NO_TORCH,
-        "enable_rl_module_and_learner": _ONE_STACK,
-        "enable_env_runner_and_connector_v2": _ONE_STACK,
-        "_use_msgpack_checkpoints": "Checkpoints never hold pickles.",
-        "_disable_preprocessor_api": _ONE_STACK,
-        "_disable_action_flattening": _ONE_STACK,
+        "is_atari": UnusedSetting(None, "Atari envs get no wrappers of their own."),
+        "auto_wrap_old_gym_envs": UnusedSetting(True, "Envs follow gymnasium's API."),
+        "create_env_on_local_worker": UnusedSetting(
+            False, "The main process makes an env when it needs one."
+        ),
+        "num_gpus_per_env_runner": UnusedSetting(0, _NO_CLUSTER),
+        "validate_env_runners_after_construction": UnusedSetting(
+            True, "Runners are always checked."
+        ),
+        "max_requests_in_flight_per_env_runner": UnusedSetting(
+            1, "A runner has one request at a time."
+        ),
+        "merge_env_runner_states": UnusedSetting("training_only", _ALWAYS_MERGED),
+        "broadcast_env_runner_states": UnusedSetting(True, _ALWAYS_MERGED),
+        "compress_observations": UnusedSetting(False, "Observations stay on the machine."),
+        "remote_env_batch_wait_ms": UnusedSetting(0, "Envs run in the process of their runner."),
+        "preprocessor_pref": UnusedSetting("deepmind", "Atari envs get no wrappers of their own."),
+        "use_worker_filter_stats": UnusedSetting(True, _ALWAYS_MERGED),
+        "update_worker_filter_stats": UnusedSetting(True, _ALWAYS_MERGED),
+        "enable_connectors": UnusedSetting(True, _ONE_STACK),
+        "num_cpus_per_learner": UnusedSetting("auto", _NO_CLUSTER),
+        "num_gpus_per_learner": UnusedSetting(0, _NO_CLUSTER),
+        "max_requests_in_flight_per_aggregator_actor": UnusedSetting(3, _NO_CLUSTER),
+        "local_gpu_idx": UnusedSetting(0, _NO_TORCH),
+        "max_requests_in_flight_per_learner": UnusedSetting(
+            3, "Learning runs in the main process."
+        ),
+        "evaluation_force_reset_envs_before_iteration": UnusedSetting(
+            True, "Evaluations always play fresh episodes."
+        ),
+        "ope_split_batch_by_episode": UnusedSetting(True, "Recorded data is not evaluated."),
+        "env_runner_health_probe_timeout_s": UnusedSetting(
+            30.0, "The death of a process is noticed without probing."
+        ),
+        "metrics_episode_collection_timeout_s": UnusedSetting(
+            60.0, "Metrics arrive together with the samples."
+        ),
+        "log_gradients": UnusedSetting(True, "The global norm of gradients is always reported."),
+        "export_native_model_files": UnusedSetting(
+            False, "Checkpoints hold the weights as plain arrays."
+        ),
+        "log_level": UnusedSetting("WARN", 'Use `logging.getLogger("trainer").setLevel(...)`.'),
+        "log_sys_usage": UnusedSetting(True, "CPU and memory use are not reported."),
+        "policy_map_capacity": UnusedSetting(100, "All modules stay in memory."),
+        "policy_states_are_swappable": UnusedSetting(False, "All modules stay in memory."),
+        "num_cpus_for_main_process": UnusedSetting(1, _NO_CLUSTER),
+        "num_gpus": UnusedSetting(0, _NO_TORCH),
+        "framework_str": UnusedSetting("torch", _NO_TORCH),
+        "eager_tracing": UnusedSetting(True, _NO_TORCH),
+        "eager_max_retraces": UnusedSetting(20, _NO_TORCH),
+        "torch_compile_learner": UnusedSetting(False, _NO_TORCH),
+        "torch_compile_worker": UnusedSetting(False, _NO_TORCH),
+        "torch_ddp_kwargs": UnusedSetting({}, _NO_TORCH),
+        "torch_skip_nan_gradients": UnusedSetting(False, _NO_TORCH),
+        "enable_rl_module_and_learner": UnusedSetting(True, _ONE_STACK),
+        "enable_env_runner_and_connector_v2": UnusedSetting(True, _ONE_STACK),
+        "_use_msgpack_checkpoints": UnusedSetting(False, "Checkpoints never hold pickles."),
+        "_disable_preprocessor_api": UnusedSetting(False, _ONE_STACK),
+        "_disable_action_flattening": UnusedSetting(False, _ONE_STACK),
+        # Refused unless they ask for nothing.
+        "render_env": _refused(
+            False, "Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."
+        ),
+        "create_local_env_runner": _refused(
+            True, "Leave it out: the main process can always sample."
+        ),
+        "add_default_connectors_to_env_to_module_pipeline": _refused(True, _DEFAULT_CONNECTORS),
+        "add_default_connectors_to_module_to_env_pipeline": _refused(True, _DEFAULT_CONNECTORS),
+        "learner_connector": _refused(None, _LEARNER_CONNECTOR),
+        "add_default_connectors_to_learner_pipeline": _refused(True, _LEARNER_CONNECTOR),
+        "episodes_to_numpy": _refused(True, "Leave it out: episodes give lists and arrays alike."),
+        "remote_worker_envs": _refused(False, "Use more runners: `num_env_runners`."),
+        "sample_async": _refused(False, "Use more runners: `num_env_runners`."),
+        "optimizer": _refused({}, "Leave it out: Adam with `lr` and `grad_clip` is used."),
+        "learner_class": _refused(None, NO_OWN_LEARNER),
+        "num_learners": _refused(0, _ONE_LEARNER),
+        "num_aggregator_actors_per_learner": _refused(0, _ONE_LEARNER),
+        "observation_fn": _refused(None, "Change observations in a wrapper of the env."),
+        "off_policy_estimation_methods": _refused(
+            {}, "Learning from recorded data is not offered."
+        ),
+        "checkpoint_trainable_policies_only": _refused(False, "Leave it out: everything is saved."),
+        "logger_creator": _refused(None, _LOGGERS),
+        "logger_config": _refused(None, _LOGGERS),
+        "fake_sampler": _refused(False, "Leave it out and give a cheap env."),
+        "_validate_config": _refused(True, "Settings are always checked; correct them instead."),
+        "noisy": _refused(
+            False,
+            "Explore with `epsilon`, or with an `exploration_config` such as "
+            "ParameterNoise, which perturbs the weights.",
+        ),
+        "sigma0": _refused(
+            0.5,
+            "It belongs to noisy networks, which are not offered; leave it out.",
+        ),
+        "before_learn_on_batch": _refused(
+            None,
+            "Change batches in the callback `on_learn_on_batch`: "
+            "`config.callbacks(on_learn_on_batch=...)`.",
+        ),
+        "burn_in_len": _refused(
+            0,
+            "It belongs to recurrent networks, which DQN does not train; leave it out.",
+        ),
+        "categorical_distribution_temperature": _refused(
+            1.0,
+            "Actions are chosen by the largest value. For a temperature, use "
+            'exploration_config={"type": "SoftQ", "temperature": ...}.',
+        ),
+        "_use_beta_distribution": _refused(
+            False,
+            "The policy is a squashed normal distribution; leave it out.",
+        ),
+        "_deterministic_loss": _refused(
+            False,
+            "The losses need actions drawn from the policy; leave it out. For an exact "
+            "rerun, `debugging(seed=...)` is enough.",
+        ),
     }
 )
-"""Settings that are accepted and stored and change nothing here, with the reason."""
+"""Settings that nothing here reads: without effect, or refused with what to do instead."""
 
 _MODULE_CLASS: Final = "Name the class in the config: `config.rl_module(rl_module_spec=...)`."
 
@@ -424,7 +492,7 @@ TakerT = TypeVar("TakerT", bound=TakesSections)
 
 
 class SectionNames:
-    """`rollouts()` of RLlib before 2.10."""
+    """Section methods of RLlib's that were divided, or whose settings nothing here reads."""
 
     def rollouts(self: TakerT, **settings: Any) -> TakerT:
         """Old name of `env_runners()` and `fault_tolerance()`; takes the arguments of both.
@@ -435,110 +503,60 @@ class SectionNames:
         self.set_from_section("rollouts", settings)
         return self
 
+    def exploration(self: TakerT, **settings: Any) -> TakerT:
+        """Old name of `env_runners()`, for `explore` and `exploration_config`."""
+        self.set_from_section("exploration", settings)
+        return self
 
-# ---- stack sections
-#
-# Settings of clusters, GPUs and frameworks: known here, without effect. They are accepted so that
-# configs written for RLlib need not be edited. Which of them do nothing, and which are refused
-# unless they have their default, is written down in the tables above.
-
-# Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
-
-
-ConfigT = TypeVar("ConfigT", bound="StackSections")
-
-
-class StackSections(ConfigValues):
-    """`framework()`, `api_stack()` and `experimental()`; settings of `resources()`."""
-
-    num_cpus_for_main_process = Setting[float](1, number(0))
-    num_gpus = Setting[float](0, number(0))
-    placement_strategy = Setting("PACK", text())
-
-    framework_str = Setting[str | None]("torch", optional(text()))
-    eager_tracing = Setting(True, boolean())
-    eager_max_retraces = Setting[int | None](20, optional(integer(0)))
-    torch_compile_learner = Setting(False, boolean())
-    torch_compile_worker = Setting(False, boolean())
-    torch_ddp_kwargs = Setting[dict[str, Any]]({}, mapping())
-    torch_skip_nan_gradients = Setting(False, boolean())
-
-    enable_rl_module_and_learner = Setting(True, boolean())
-    enable_env_runner_and_connector_v2 = Setting(True, boolean())
-
-    _validate_config = Setting(True, boolean())
-    _use_msgpack_checkpoints = Setting(False, boolean())
-    _disable_preprocessor_api = Setting(False, boolean())
-    _disable_action_flattening = Setting(False, boolean())
-
-    @section
-    def framework(
-        self: ConfigT,
-        framework: str | None = NotProvided,
-        *,
-        eager_tracing: bool = NotProvided,
-        eager_max_retraces: int | None = NotProvided,
-        torch_compile_learner: bool = NotProvided,
-        torch_compile_worker: bool = NotProvided,
-        torch_ddp_kwargs: dict[str, Any] = NotProvided,
-        torch_skip_nan_gradients: bool = NotProvided,
-        **old_names: Any,
-    ) -> ConfigT:
-        """Choose a deep-learning framework.
-
-        Args:
-            framework: the name of the framework; stored as `framework_str`.
-            eager_tracing: an option of TensorFlow.
-            eager_max_retraces: an option of TensorFlow.
-            torch_compile_learner: an option of Torch.
-            torch_compile_worker: an option of Torch.
-            torch_ddp_kwargs: an option of Torch.
-            torch_skip_nan_gradients: an option of Torch.
-            **old_names: old names of these settings.
+    def learners(self: TakerT, **settings: Any) -> TakerT:
+        """Where learning runs: here always in the main process, so that it takes what asks for it.
 
         Raises:
             UnknownSettingError: an argument does not exist.
         """
+        self.set_from_section("learners", settings)
         return self
 
-    @section
+    def framework(self: TakerT, framework: Any = NotProvided, **settings: Any) -> TakerT:
+        """A deep-learning framework and its options, which have no effect here.
+
+        Raises:
+            UnknownSettingError: an argument does not exist.
+        """
+        self.set_from_section("framework", {"framework": framework, **settings})
+        return self
+
     def api_stack(
-        self: ConfigT,
+        self: TakerT,
         enable_rl_module_and_learner: bool = NotProvided,
         enable_env_runner_and_connector_v2: bool = NotProvided,
-    ) -> ConfigT:
-        """Choose between RLlib's two implementations.
-
-        Args:
-            enable_rl_module_and_learner: learn with the new one.
-            enable_env_runner_and_connector_v2: sample with the new one.
-
-        Raises:
-            UnknownSettingError: an argument does not exist.
-        """
+    ) -> TakerT:
+        """One of RLlib's two implementations; here there is one."""
+        given = {
+            "enable_rl_module_and_learner": enable_rl_module_and_learner,
+            "enable_env_runner_and_connector_v2": enable_env_runner_and_connector_v2,
+        }
+        self.set_from_section("api_stack", given)
         return self
 
-    @section
-    def experimental(
-        self: ConfigT,
-        *,
-        _validate_config: bool = NotProvided,
-        _use_msgpack_checkpoints: bool = NotProvided,
-        _disable_preprocessor_api: bool = NotProvided,
-        _disable_action_flattening: bool = NotProvided,
-        **old_names: Any,
-    ) -> ConfigT:
-        """Switch experimental parts.
+    def checkpointing(
+        self: TakerT,
+        export_native_model_files: bool = NotProvided,
+        checkpoint_trainable_policies_only: bool = NotProvided,
+    ) -> TakerT:
+        """What checkpoints hold: here always everything, as plain arrays."""
+        given = {
+            "export_native_model_files": export_native_model_files,
+            "checkpoint_trainable_policies_only": checkpoint_trainable_policies_only,
+        }
+        self.set_from_section("checkpointing", given)
+        return self
 
-        Args:
-            _validate_config: check the settings before they are used.
-            _use_msgpack_checkpoints: write checkpoints without pickle.
-            _disable_preprocessor_api: an option of RLlib's old implementation.
-            _disable_action_flattening: an option of RLlib's old implementation.
-            **old_names: old names of these settings.
+    def experimental(self: TakerT, **settings: Any) -> TakerT:
+        """Switches of RLlib's, which have no effect here.
 
         Raises:
             UnknownSettingError: an argument does not exist.
         """
+        self.set_from_section("experimental", settings)
         return self

@@ -21,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
-from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
-from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.algorithms.dqn.training_section import DQNTrainingSection
+from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig
+from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import given_module_specs
-from trainer.config.sections import GivenSchedule
-from trainer.config.settings import Problem, assignment, schedule
+from trainer.config.settings import Problem, assignment
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
@@ -39,7 +39,6 @@ from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
 from trainer.types import Array, ModuleId
-from trainer_toolkit.arguments import boolean, function, integer, number, one_of, optional
 from trainer_toolkit.trees import same
 
 # ---- loss
@@ -274,7 +273,6 @@ def _metrics(loss: QLoss, norm: float) -> dict[str, Any]:
 # ---- config
 
 # Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
 
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
@@ -346,19 +344,7 @@ def own_networks_have_no_atoms(config: DQNConfig) -> Iterator[Problem]:
         )
 
 
-_REFUSED: Final = {
-    "noisy": "Explore with `epsilon`, or with an `exploration_config` such as ParameterNoise, "
-    "which perturbs the weights.",
-    "sigma0": "It belongs to noisy networks, which are not offered; leave it out.",
-    "before_learn_on_batch": "Change batches in the callback `on_learn_on_batch`: "
-    "`config.callbacks(on_learn_on_batch=...)`.",
-    "burn_in_len": "It belongs to recurrent networks, which DQN does not train; leave it out.",
-    "categorical_distribution_temperature": "Actions are chosen by the largest value. For a "
-    'temperature, use exploration_config={"type": "SoftQ", "temperature": ...}.',
-}
-
-
-class DQNConfig(OffPolicyConfig):
+class DQNConfig(DQNTrainingSection, OffPolicyConfig):
     """The settings of DQN (Mnih et al. 2015, "Human-level control through deep RL").
 
     Double, dueling, prioritized, n-step and distributional learning are switches of their own, as
@@ -391,69 +377,10 @@ class DQNConfig(OffPolicyConfig):
         Rule(("model_config", "rl_module_spec"), networks_have_no_memory),
         Rule(("epsilon",), epsilon_is_a_share),
         Rule(("epsilon", "exploration_config"), epsilon_is_said_once),
-        refused(_REFUSED),
     )
 
     default_module_class: ClassVar[type[RLModule]] = QModule
     module_settings: ClassVar[tuple[str, ...]] = ("dueling", "num_atoms", "v_min", "v_max")
-
-    double_q = Setting(True, boolean())
-    dueling = Setting(True, boolean())
-    num_atoms = Setting(1, integer(1))
-    v_min = Setting[float](-10.0, number())
-    v_max = Setting[float](10.0, number())
-    epsilon = Setting[GivenSchedule]([[0, 1.0], [10_000, 0.05]], schedule(0))
-    td_error_loss_fn = Setting("huber", one_of("huber", "mse"))
-    adam_epsilon = Setting[float](1e-8, number(above=0))
-    noisy = Setting(False, boolean())
-    sigma0 = Setting[float](0.5, number())
-    before_learn_on_batch = Setting[Any](None, optional(function()))
-    burn_in_len = Setting(0, integer(0))
-    categorical_distribution_temperature = Setting[float](1.0, number())
-
-    @section
-    def training(
-        self: ConfigT,
-        *,
-        double_q: bool = NotProvided,
-        dueling: bool = NotProvided,
-        num_atoms: int = NotProvided,
-        v_min: float = NotProvided,
-        v_max: float = NotProvided,
-        epsilon: GivenSchedule = NotProvided,
-        td_error_loss_fn: str = NotProvided,
-        adam_epsilon: float = NotProvided,
-        lr_schedule: list[list[float]] | None = NotProvided,
-        noisy: bool = NotProvided,
-        sigma0: float = NotProvided,
-        before_learn_on_batch: Any = NotProvided,
-        burn_in_len: int = NotProvided,
-        categorical_distribution_temperature: float = NotProvided,
-        **common_settings: Any,
-    ) -> ConfigT:
-        """Say how DQN learns.
-
-        Args:
-            double_q: the learning network chooses the next action, the target network values it.
-            dueling: separate streams for the value of a state and the advantages of actions. This
-                and the next three settings shape the ready-made network only.
-            num_atoms: above 1, learn the distribution of returns on so many atoms (C51).
-            v_min: the smallest atom.
-            v_max: the largest atom.
-            epsilon: how often actions are random: a number, or a schedule `[[env_steps, value],
-                ...]` starting at 0. An `exploration_config` with a type replaces it.
-            td_error_loss_fn: "huber" or "mse".
-            adam_epsilon: keeps Adam's steps finite.
-            lr_schedule: old way to give a schedule for `lr`; None says nothing.
-            noisy: noisy networks; must be False.
-            sigma0: their first noise; must be left out.
-            before_learn_on_batch: must be None; `on_learn_on_batch` is a callback here.
-            burn_in_len: for recurrent networks; must be 0.
-            categorical_distribution_temperature: must be 1.
-            **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step` and
-                `replay_buffer_config`, and of `AlgorithmConfig.training`.
-        """
-        return self
 
     def default_exploration_config(self) -> dict[str, Any]:
         """ε-greedy, as `epsilon` says."""

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.random import Generator
 
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
-from trainer.config import AlgorithmConfig, NotProvided, section
-from trainer.config.sections import SectionT
+from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import Chunks, SampleBatch, compute_advantages, discounted_returns
@@ -140,7 +139,6 @@ class PGLearner(EpisodeLearner):
 # ---- config
 
 # Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
 
 
 def every_row_counts_once(config: PGConfig) -> Iterator[Problem]:
@@ -197,22 +195,6 @@ class PGConfig(AlgorithmConfig):
         Rule(("sample_ahead",), samples_are_of_the_policy),
     )
     default_module_class: ClassVar[type[RLModule]] = PolicyModule
-
-    @section
-    def training(
-        self: SectionT,
-        *,
-        lr_schedule: list[list[float]] | None = NotProvided,
-        **common_settings: Any,
-    ) -> SectionT:
-        """Say how PG learns.
-
-        Args:
-            lr_schedule: old way to give a schedule for `lr`; None says nothing.
-            **common_settings: arguments of `AlgorithmConfig.training`, such as `lr`, `gamma` and
-                `train_batch_size`.
-        """
-        return self
 
 
 # ---- postprocessing

@@ -28,9 +28,9 @@ import numpy as np
 from numpy.random import Generator
 
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
-from trainer.config import AlgorithmConfig, NotProvided, Setting, section
-from trainer.config.sections import GivenSchedule, SectionT
-from trainer.config.settings import Problem, assignment, schedule
+from trainer.algorithms.ppo.training_section import PPOTrainingSection
+from trainer.config import AlgorithmConfig
+from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, ON_POLICY_RULES, Rule
 from trainer.connectors import (
     AdvantageEstimate,
@@ -56,7 +56,7 @@ from trainer.learners.batching import values_of_chunk
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
 from trainer.types import Array, FloatArray, ModuleId, State
-from trainer_toolkit.arguments import boolean, number, optional, require_keys
+from trainer_toolkit.arguments import require_keys
 
 # ---- loss
 
@@ -387,7 +387,6 @@ def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
 # ---- config
 
 # Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
 
 
 def minibatch_fits_batch(config: PPOConfig) -> Iterator[Problem]:
@@ -430,7 +429,7 @@ def advantages_have_values(config: PPOConfig) -> Iterator[Problem]:
         )
 
 
-class PPOConfig(AlgorithmConfig):
+class PPOConfig(PPOTrainingSection, AlgorithmConfig):
     """The settings of PPO (Schulman et al. 2017, "Proximal policy optimization algorithms").
 
     Example:
@@ -460,60 +459,6 @@ class PPOConfig(AlgorithmConfig):
         Rule(("batch_mode", "use_gae"), cut_episodes_have_value_targets),
         Rule(("use_gae", "use_critic"), advantages_have_values),
     )
-
-    use_critic = Setting(True, boolean())
-    use_gae = Setting(True, boolean())
-    lambda_ = Setting[float](1.0, number(0, maximum=1))
-    use_kl_loss = Setting(True, boolean())
-    kl_coeff = Setting[float](0.2, number(0))
-    kl_target = Setting[float](0.01, number(above=0))
-    vf_loss_coeff = Setting[float](1.0, number(0))
-    entropy_coeff = Setting[GivenSchedule](0.0, schedule(0))
-    clip_param = Setting[float](0.3, number(above=0))
-    vf_clip_param = Setting[float | None](10.0, optional(number(above=0, infinite=True)))
-
-    @section
-    def training(
-        self: SectionT,
-        *,
-        use_critic: bool = NotProvided,
-        use_gae: bool = NotProvided,
-        lambda_: float = NotProvided,
-        use_kl_loss: bool = NotProvided,
-        kl_coeff: float = NotProvided,
-        kl_target: float = NotProvided,
-        vf_loss_coeff: float = NotProvided,
-        entropy_coeff: GivenSchedule = NotProvided,
-        entropy_coeff_schedule: list[list[float]] | None = NotProvided,
-        clip_param: float = NotProvided,
-        vf_clip_param: float | None = NotProvided,
-        lr_schedule: list[list[float]] | None = NotProvided,
-        vf_share_layers: bool = NotProvided,
-        **common_settings: Any,
-    ) -> SectionT:
-        """Say how PPO learns.
-
-        Args:
-            use_critic: learn a value function; False leaves its loss out.
-            use_gae: estimate advantages as in Schulman et al. 2016; False takes discounted returns.
-            lambda_: the decay λ of that estimate, in [0, 1].
-            use_kl_loss: add the KL divergence between old and new policy to the loss.
-            kl_coeff: its first coefficient; adapted so that the divergence stays near `kl_target`.
-            kl_target: the divergence aimed at.
-            vf_loss_coeff: the coefficient of the value loss.
-            entropy_coeff: the coefficient of the entropy bonus: a number, or a schedule
-                `[[env_steps, value], ...]` starting at 0.
-            entropy_coeff_schedule: old way to give a schedule for `entropy_coeff`; None says
-                nothing.
-            clip_param: ε, how far the probability ratio may move: to [1 - ε, 1 + ε].
-            vf_clip_param: bound of the squared value error; None and infinity do not clip.
-            lr_schedule: old way to give a schedule for `lr`; None says nothing.
-            vf_share_layers: whether policy and value function share layers; stored in
-                `model_config`.
-            **common_settings: arguments of `AlgorithmConfig.training`, such as `lr` and
-                `train_batch_size`.
-        """
-        return self
 
 
 # ---- postprocessing

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig, refused
-from trainer.config import AlgorithmConfig, NotProvided, Setting, section
+from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig
+from trainer.algorithms.sac.training_section import SACTrainingSection
+from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import given_module_specs
-from trainer.config.sections import GivenSchedule
-from trainer.config.settings import Problem, assignment, schedule
+from trainer.config.settings import Problem, assignment
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
@@ -31,7 +31,6 @@ from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
 from trainer.replay import ReplayBuffer
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
-from trainer_toolkit.arguments import Check, boolean, either, mapping, number, one_of, optional
 
 # ---- target critics
 
@@ -565,15 +564,9 @@ def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
 # ---- config
 
 # Section methods only declare; the decorator `section` reads their arguments.
-# ruff: noqa: ARG002
 
 
 ConfigT = TypeVar("ConfigT", bound="SACConfig")
-
-_NO_LR: Final = Check(
-    "None, because SAC has three learning rates: `actor_lr`, `critic_lr` and `alpha_lr`",
-    lambda value: value is None,
-)
 
 
 def networks_can_be_made(config: SACConfig) -> Iterator[Problem]:
@@ -621,14 +614,7 @@ def actions_are_normalized(config: SACConfig) -> Iterator[Problem]:
         )
 
 
-_REFUSED: Final = {
-    "_use_beta_distribution": "The policy is a squashed normal distribution; leave it out.",
-    "_deterministic_loss": "The losses need actions drawn from the policy; leave it out. For an "
-    "exact rerun, `debugging(seed=...)` is enough.",
-}
-
-
-class SACConfig(OffPolicyConfig):
+class SACConfig(SACTrainingSection, OffPolicyConfig):
     """The settings of SAC (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications").
 
     Example:
@@ -657,7 +643,6 @@ class SACConfig(OffPolicyConfig):
         Rule(("model_config", "rl_module_spec"), networks_can_be_made),
         Rule(("rl_module_spec",), own_networks_are_sac_modules),
         Rule(("normalize_actions",), actions_are_normalized),
-        refused(_REFUSED),
     )
     default_module_class: ClassVar[type[RLModule]] = SACModule
     module_settings: ClassVar[tuple[str, ...]] = (
@@ -666,59 +651,6 @@ class SACConfig(OffPolicyConfig):
         "policy_model_config",
         "q_model_config",
     )
-
-    lr = Setting[Any](None, _NO_LR)
-    actor_lr = Setting[GivenSchedule](3e-5, schedule(0))
-    critic_lr = Setting[GivenSchedule](3e-4, schedule(0))
-    alpha_lr = Setting[GivenSchedule](3e-4, schedule(0))
-    twin_q = Setting(True, boolean())
-    initial_alpha = Setting[float](1.0, number(above=0))
-    target_entropy = Setting[float | str | None]("auto", optional(either(number(), one_of("auto"))))
-    policy_model_config = Setting[dict[str, Any]]({}, mapping())
-    q_model_config = Setting[dict[str, Any]]({}, mapping())
-    optimization_config = Setting[dict[str, Any]]({}, mapping())
-    _deterministic_loss = Setting(False, boolean())
-    _use_beta_distribution = Setting(False, boolean())
-
-    @section
-    def training(
-        self: ConfigT,
-        *,
-        actor_lr: GivenSchedule = NotProvided,
-        critic_lr: GivenSchedule = NotProvided,
-        alpha_lr: GivenSchedule = NotProvided,
-        twin_q: bool = NotProvided,
-        initial_alpha: float = NotProvided,
-        target_entropy: float | str | None = NotProvided,
-        policy_model_config: dict[str, Any] = NotProvided,
-        q_model_config: dict[str, Any] = NotProvided,
-        optimization_config: dict[str, Any] = NotProvided,
-        _deterministic_loss: bool = NotProvided,
-        _use_beta_distribution: bool = NotProvided,
-        **common_settings: Any,
-    ) -> ConfigT:
-        """Say how SAC learns.
-
-        Args:
-            actor_lr: learning rate of the policy: a number, or a schedule `[[env_steps, value],
-                ...]` starting at 0.
-            critic_lr: learning rate of the critics, likewise.
-            alpha_lr: learning rate of the temperature, likewise; 0 keeps it at `initial_alpha`.
-            twin_q: learn two critics and believe the smaller value (Fujimoto et al. 2018).
-            initial_alpha: the first temperature α, what a nat of entropy is worth in reward, > 0.
-            target_entropy: the mean entropy of the policy in nats that the temperature aims at.
-                "auto" (or None): minus the number of action dimensions, or 0.98 ln n for n Discrete
-                actions.
-            policy_model_config: settings of `model_config` for the policy only.
-            q_model_config: settings of `model_config` for the critics only.
-            optimization_config: old way to give the three learning rates, as a dict with the keys
-                `actor_learning_rate`, `critic_learning_rate` and `entropy_learning_rate`.
-            _deterministic_loss: must be False.
-            _use_beta_distribution: must be False.
-            **common_settings: arguments of `OffPolicyConfig.training`, such as `n_step`, `tau` and
-                `replay_buffer_config`, and of `AlgorithmConfig.training`; `lr` must stay None.
-        """
-        return self
 
 
 # ---- algorithm

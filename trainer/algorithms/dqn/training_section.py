@@ -1,0 +1,54 @@
+"""The settings of DQN in `training()`, each declared once."""
+
+from __future__ import annotations
+
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import GivenSchedule, Setting, schedule
+from trainer_toolkit.arguments import boolean, integer, number, one_of
+
+
+class DQNTrainingSection(ConfigValues, section="training"):
+    """Say how DQN learns."""
+
+    double_q = Setting(
+        True,
+        boolean(),
+        "the learning network chooses the next action, the target network values it.",
+    )
+    dueling = Setting(
+        True,
+        boolean(),
+        "separate streams for the value of a state and the advantages of actions. This and the "
+        "next three settings shape the ready-made network only.",
+    )
+    num_atoms = Setting(
+        1,
+        integer(1),
+        "above 1, learn the distribution of returns on so many atoms (C51).",
+    )
+    v_min = Setting[float](
+        -10.0,
+        number(),
+        "the smallest atom.",
+    )
+    v_max = Setting[float](
+        10.0,
+        number(),
+        "the largest atom.",
+    )
+    epsilon = Setting[GivenSchedule](
+        [[0, 1.0], [10000, 0.05]],
+        schedule(0),
+        "how often actions are random: a number, or a schedule `[[env_steps, value], ...]` "
+        "starting at 0. An `exploration_config` with a type replaces it.",
+    )
+    td_error_loss_fn = Setting(
+        "huber",
+        one_of("huber", "mse"),
+        '"huber" or "mse".',
+    )
+    adam_epsilon = Setting[float](
+        1e-08,
+        number(above=0),
+        "keeps Adam's steps finite.",
+    )

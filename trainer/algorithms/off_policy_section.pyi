@@ -1,0 +1,84 @@
+"""Made by `docs/make_section_stubs.py`; do not edit it by hand."""
+
+from typing import Any
+from typing_extensions import Self
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import Setting
+from trainer.types import ToBeDrawn
+
+
+class OffPolicyTrainingSection(ConfigValues):
+    replay_buffer_config: Setting[dict[str, Any]]
+    num_steps_sampled_before_learning_starts: Setting[int]
+    training_intensity: Setting[float | None]
+    n_step: Setting[int | tuple[int, int] | list[int]]
+    tau: Setting[float]
+    target_network_update_freq: Setting[int]
+    store_buffer_in_checkpoints: Setting[bool]
+    def training(
+        self,
+        *,
+        replay_buffer_config: dict[str, Any] | ToBeDrawn = ...,
+        num_steps_sampled_before_learning_starts: int | ToBeDrawn = 1000,
+        training_intensity: float | None | ToBeDrawn = None,
+        n_step: int | tuple[int, int] | list[int] | ToBeDrawn = 1,
+        tau: float | ToBeDrawn = 1.0,
+        target_network_update_freq: int | ToBeDrawn = 0,
+        store_buffer_in_checkpoints: bool | ToBeDrawn = True,
+        gamma: float | ToBeDrawn = 0.99,
+        lr: float | list[list[float]] | ToBeDrawn = 0.001,
+        grad_clip: float | None | ToBeDrawn = None,
+        grad_clip_by: str | ToBeDrawn = 'global_norm',
+        train_batch_size: int | ToBeDrawn = 32,
+        num_epochs: int | ToBeDrawn = 1,
+        minibatch_size: int | None | ToBeDrawn = None,
+        shuffle_batch_per_epoch: bool | ToBeDrawn = False,
+        sample_ahead: bool | ToBeDrawn = False,
+        learner_config_dict: dict[str, Any] | ToBeDrawn = ...,
+        model_config: Any = ...,
+        train_batch_size_per_learner: Any = ...,
+        lr_schedule: Any = ...,
+        model: Any = ...,
+        vf_share_layers: Any = ...,
+        **old_names: Any,
+    ) -> Self:
+        """Say how the algorithm learns from replay.
+
+        Args:
+            replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
+                such as `capacity`; merged into what is there.
+            num_steps_sampled_before_learning_starts: no update before so many steps were sampled,
+                counted as `multi_agent(count_steps_by=…)` says.
+            training_intensity: rows learnt from per step sampled, counted likewise: with 16,
+                `train_batch_size` 64 and 4 steps per round there is one update per round. None makes
+                one update per round (a round samples `rollout_fragment_length` steps from every env).
+            n_step: env steps per transition; a pair draws a number for each, both ends included.
+                Shortened where an episode ends.
+            tau: target networks move by this share of the way to the learning ones.
+            target_network_update_freq: so many env steps after the last time; 0 after every update.
+            store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
+                restored run fills a new one before it learns on. RLlib's default.
+            gamma: the discount factor, in [0, 1].
+            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
+            grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
+            grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
+                their norm.
+            train_batch_size: env steps sampled for one update.
+            num_epochs: how often an update passes over its batch.
+            minibatch_size: rows per gradient step; None takes the whole batch.
+            shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            sample_ahead: let env runners play the next sample, with the weights of now, while this one
+                is learnt from (PPO). Every sample but the first lacks one update, as a rule.
+            learner_config_dict: your own data, which nothing here reads: your callbacks find it in
+                `algorithm.config`.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
+                is there.
+            train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
+            lr_schedule: old way to give a schedule for `lr`; None says nothing.
+            model: old name of `model_config`; merged into what is there.
+            vf_share_layers: whether policy and value function share layers; stored in `model_config`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: a setting does not exist.
+        """

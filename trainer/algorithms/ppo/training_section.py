@@ -1,0 +1,63 @@
+"""The settings of PPO in `training()`, each declared once."""
+
+from __future__ import annotations
+
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import GivenSchedule, Setting, schedule
+from trainer_toolkit.arguments import boolean, number, optional
+
+
+class PPOTrainingSection(ConfigValues, section="training"):
+    """Say how PPO learns."""
+
+    use_critic = Setting(
+        True,
+        boolean(),
+        "learn a value function; False leaves its loss out.",
+    )
+    use_gae = Setting(
+        True,
+        boolean(),
+        "estimate advantages as in Schulman et al. 2016; False takes discounted returns.",
+    )
+    lambda_ = Setting[float](
+        1.0,
+        number(0, maximum=1),
+        "the decay λ of that estimate, in [0, 1].",
+    )
+    use_kl_loss = Setting(
+        True,
+        boolean(),
+        "add the KL divergence between old and new policy to the loss.",
+    )
+    kl_coeff = Setting[float](
+        0.2,
+        number(0),
+        "its first coefficient; adapted so that the divergence stays near `kl_target`.",
+    )
+    kl_target = Setting[float](
+        0.01,
+        number(above=0),
+        "the divergence aimed at.",
+    )
+    vf_loss_coeff = Setting[float](
+        1.0,
+        number(0),
+        "the coefficient of the value loss.",
+    )
+    entropy_coeff = Setting[GivenSchedule](
+        0.0,
+        schedule(0),
+        "the coefficient of the entropy bonus: a number, or a schedule `[[env_steps, value], ...]` "
+        "starting at 0.",
+    )
+    clip_param = Setting[float](
+        0.3,
+        number(above=0),
+        "ε, how far the probability ratio may move: to [1 - ε, 1 + ε].",
+    )
+    vf_clip_param = Setting[float | None](
+        10.0,
+        optional(number(above=0, infinite=True)),
+        "bound of the squared value error; None and infinity do not clip.",
+    )

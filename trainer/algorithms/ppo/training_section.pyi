@@ -1,0 +1,90 @@
+"""Made by `docs/make_section_stubs.py`; do not edit it by hand."""
+
+from typing import Any
+from typing_extensions import Self
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import Setting
+from trainer.types import ToBeDrawn
+
+
+class PPOTrainingSection(ConfigValues):
+    use_critic: Setting[bool]
+    use_gae: Setting[bool]
+    lambda_: Setting[float]
+    use_kl_loss: Setting[bool]
+    kl_coeff: Setting[float]
+    kl_target: Setting[float]
+    vf_loss_coeff: Setting[float]
+    entropy_coeff: Setting[float | list[list[float]]]
+    clip_param: Setting[float]
+    vf_clip_param: Setting[float | None]
+    def training(
+        self,
+        *,
+        use_critic: bool | ToBeDrawn = True,
+        use_gae: bool | ToBeDrawn = True,
+        lambda_: float | ToBeDrawn = 1.0,
+        use_kl_loss: bool | ToBeDrawn = True,
+        kl_coeff: float | ToBeDrawn = 0.2,
+        kl_target: float | ToBeDrawn = 0.01,
+        vf_loss_coeff: float | ToBeDrawn = 1.0,
+        entropy_coeff: float | list[list[float]] | ToBeDrawn = 0.0,
+        clip_param: float | ToBeDrawn = 0.3,
+        vf_clip_param: float | None | ToBeDrawn = 10.0,
+        gamma: float | ToBeDrawn = 0.99,
+        lr: float | list[list[float]] | ToBeDrawn = 5e-05,
+        grad_clip: float | None | ToBeDrawn = None,
+        grad_clip_by: str | ToBeDrawn = 'global_norm',
+        train_batch_size: int | ToBeDrawn = 4000,
+        num_epochs: int | ToBeDrawn = 30,
+        minibatch_size: int | None | ToBeDrawn = 128,
+        shuffle_batch_per_epoch: bool | ToBeDrawn = True,
+        sample_ahead: bool | ToBeDrawn = False,
+        learner_config_dict: dict[str, Any] | ToBeDrawn = ...,
+        model_config: Any = ...,
+        train_batch_size_per_learner: Any = ...,
+        lr_schedule: Any = ...,
+        entropy_coeff_schedule: Any = ...,
+        model: Any = ...,
+        vf_share_layers: Any = ...,
+        **old_names: Any,
+    ) -> Self:
+        """Say how PPO learns.
+
+        Args:
+            use_critic: learn a value function; False leaves its loss out.
+            use_gae: estimate advantages as in Schulman et al. 2016; False takes discounted returns.
+            lambda_: the decay λ of that estimate, in [0, 1].
+            use_kl_loss: add the KL divergence between old and new policy to the loss.
+            kl_coeff: its first coefficient; adapted so that the divergence stays near `kl_target`.
+            kl_target: the divergence aimed at.
+            vf_loss_coeff: the coefficient of the value loss.
+            entropy_coeff: the coefficient of the entropy bonus: a number, or a schedule `[[env_steps,
+                value], ...]` starting at 0.
+            clip_param: ε, how far the probability ratio may move: to [1 - ε, 1 + ε].
+            vf_clip_param: bound of the squared value error; None and infinity do not clip.
+            gamma: the discount factor, in [0, 1].
+            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
+            grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
+            grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
+                their norm.
+            train_batch_size: env steps sampled for one update.
+            num_epochs: how often an update passes over its batch.
+            minibatch_size: rows per gradient step; None takes the whole batch.
+            shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            sample_ahead: let env runners play the next sample, with the weights of now, while this one
+                is learnt from (PPO). Every sample but the first lacks one update, as a rule.
+            learner_config_dict: your own data, which nothing here reads: your callbacks find it in
+                `algorithm.config`.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
+                is there.
+            train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
+            lr_schedule: old way to give a schedule for `lr`; None says nothing.
+            entropy_coeff_schedule: old way to give a schedule for `entropy_coeff`; None says nothing.
+            model: old name of `model_config`; merged into what is there.
+            vf_share_layers: whether policy and value function share layers; stored in `model_config`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: a setting does not exist.
+        """
