@@ -14,8 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
@@ -169,17 +167,6 @@ def test_an_actor_can_be_killed_by_others_even_if_it_is_stopped() -> None:
     assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
 
 
-def test_a_caller_without_the_key_is_not_let_in() -> None:
-    fragile = Fragile.remote()
-    assert actors.get(fragile.pid.remote()) > 0
-    address = fragile._address
-    assert Path(address.directory).stat().st_mode & 0o777 == 0o700
-    assert (Path(address.directory) / "key").stat().st_mode & 0o777 == 0o600
-    with pytest.raises((AuthenticationError, EOFError, ConnectionError)):
-        Client(address.socket_path, "AF_UNIX", authkey=b"wrong")
-    assert actors.get(fragile.pid.remote()) > 0
-
-
 _DRIVER = """
 import os, signal, sys, time
 from trainer import actors
@@ -279,7 +266,7 @@ def test_actors_that_ended_leave_no_file_behind(detached_registry: str) -> None:
         assert fragile._address.wait_for_end(10.0)
         with pytest.raises(actors.ActorDiedError, match=how):
             actors.get(fragile.pid.remote(), timeout=20)
-    left = {"key", "lock", "endings"}
+    left = {"lock", "endings"}
     own = Path(registry_of_this_process().directory)
     assert wait_until(lambda: {path.name for path in own.iterdir()} <= {*left, "owner"})
     assert wait_until(lambda: {path.name for path in Path(detached_registry).iterdir()} <= left)
@@ -294,9 +281,7 @@ def test_traces_of_a_detached_actor_that_died_alone_go_with_the_next_one(
     assert len(list(Path(detached_registry).iterdir())) > 3
     actors.kill(Fragile.options(lifetime="detached").remote())
     assert wait_until(
-        lambda: (
-            {path.name for path in Path(detached_registry).iterdir()} == {"key", "lock", "endings"}
-        )
+        lambda: {path.name for path in Path(detached_registry).iterdir()} == {"lock", "endings"}
     )
 
 

@@ -1,20 +1,22 @@
-"""Where actors are found: only in folders and files that are this user's alone; nothing is left."""
+"""Where actors are found: only in folders that are this user's alone; nothing is left."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
+import queue
 import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainer.actors import process
 from trainer.actors import registry as actor_registry
 from trainer.actors.registry import (
     DETACHED_REGISTRY_VARIABLE,
@@ -25,8 +27,10 @@ from trainer.actors.registry import (
     sweep,
 )
 from trainer.errors import ActorError
+from trainer.runtime import private_folder
 from trainer.runtime.messages import Failure
 from trainer.runtime.private_folder import NotPrivateError, PrivateFolder
+from trainer_toolkit.interrupts import signals_deferred
 
 
 @pytest.fixture(autouse=True)
@@ -65,73 +69,19 @@ def name_file(registry: ActorRegistry) -> Path:
     return next(Path(registry.directory).glob("*.name"))
 
 
-def test_what_others_could_have_written_is_not_read_and_told_once(
-    registry: ActorRegistry, caplog: pytest.LogCaptureFixture
-) -> None:
-    address, listener = living(registry)
-    with listener:
-        assert registry.find("counter", "") == address  # the control
-        for path, mode in [(Path(registry.directory), 0o750), (name_file(registry), 0o620)]:
-            before = path.stat().st_mode
-            path.chmod(mode)
-            for _ in range(3):
-                assert registry.find("counter", "") is None
-            path.chmod(before)
-            assert registry.find("counter", "") == address
-            assert registry.names() == [("counter", "")]
-    assert len(caplog.records) == 2
-    assert "its mode is 0750" in caplog.text
-    assert "It is ignored when actors are looked for" in caplog.text
-
-
-@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
-def test_what_is_no_file_is_not_read(registry: ActorRegistry, kind: str) -> None:
-    address, listener = living(registry)
-    file = name_file(registry)
-    elsewhere = file.rename(file.with_suffix(".elsewhere"))
-    if kind == "link":
-        file.symlink_to(elsewhere)
-    elif kind == "fifo":
-        os.mkfifo(file)
-    else:
-        file.mkdir()
-    with listener:
-        assert registry.find("counter", "") is None
-    with pytest.raises(NotPrivateError):
-        PrivateFolder(registry.directory).read(file.name)
-    assert address.is_alive() is False
-
-
-def test_a_link_to_a_folder_of_ours_is_not_entered(registry: ActorRegistry, place: Path) -> None:
-    (place / "link").symlink_to(registry.directory)
-    _, listener = living(registry)
-    with listener:
-        assert ActorRegistry(str(place / "link")).find("counter", "") is None
-        with pytest.raises(ActorError, match="cannot be opened"):
-            ActorRegistry(str(place / "link")).ensure()
-
-
 @pytest.mark.parametrize(
-    "change", [{"actor_id": "../x"}, {"pid": 1}, {"pid": "1"}, {"methods": 3}, {"more": 1}, None]
+    "text", ["", '{"actor_id": ', "{}", '{"methods": 3}', '{"methods": [], "more": 1}']
 )
-def test_a_damaged_record_is_ignored_and_told(
-    registry: ActorRegistry, change: dict[str, object] | None, caplog: pytest.LogCaptureFixture
+def test_a_damaged_record_is_ignored_and_logged(
+    registry: ActorRegistry, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address, listener = living(registry)
-    record = dataclasses.asdict(address) | (change or {})
-    name_file(registry).write_text("[" * 50_000 if change is None else json.dumps(record))
+    """As when the machine went down while it was written."""
+    _, listener = living(registry)
+    name_file(registry).write_text(text)
     with listener:
         assert registry.find("counter", "") is None
         assert registry.names() == []
     assert caplog.text.count("is damaged") == 1
-
-
-def test_an_actor_is_where_its_record_was_found(registry: ActorRegistry) -> None:
-    address, listener = living(registry)
-    record = dataclasses.asdict(address) | {"directory": "/of/another/user"}
-    name_file(registry).write_text(json.dumps(record))
-    with listener:
-        assert registry.find("counter", "") == address
 
 
 def test_detached_actors_meet_in_the_most_private_folder_there_is(
@@ -169,6 +119,61 @@ def test_a_home_of_a_path_too_long_for_sockets_is_passed_over(
     monkeypatch.setenv("HOME", str(home))
     assert "local-trainer-detached-" in ActorRegistry.for_detached().directory
     assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["open", "link", "file", "of another user"])
+def test_a_folder_that_is_not_this_users_alone_is_refused_with_the_reason(
+    kind: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = PrivateFolder(str(place / "above" / "folder"))
+    folder.make()
+    folder.make()  # the control: it is there
+    path = Path(folder.path)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o700, 0o700)
+    if kind == "open":
+        path.chmod(0o710)
+    elif kind == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    else:
+        path.rename(path.with_name("elsewhere"))
+        (path.touch if kind == "file" else lambda: path.symlink_to("elsewhere"))()
+    expected = {"open": "its mode is 0710", "of another user": "not to you"}.get(kind, "no folder")
+    for use in (folder.check, ActorRegistry(folder.path).ensure):
+        with pytest.raises((NotPrivateError, ActorError), match=expected):
+            use()
+
+
+def test_callers_and_actors_of_another_user_are_refused(
+    registry: ActorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, listener = living(registry)
+    with listener, socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(address.socket_path)
+        with listener.accept()[0] as accepted:
+            assert private_folder.peer_uid(accepted) in (os.geteuid(), None)
+            private_folder.check_peer(accepted)
+        assert address.is_alive()
+        monkeypatch.setattr(private_folder, "peer_uid", lambda _: os.geteuid() + 1)
+        with pytest.raises(NotPrivateError, match=f"id {os.geteuid() + 1} is at the other end"):
+            private_folder.check_peer(caller)
+        assert not address.is_alive()
+
+
+def test_an_actor_closes_the_connection_of_another_users_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: Any = queue.SimpleQueue()
+    ours, theirs = socket.socketpair()
+    with signals_deferred():
+        process._let_in(theirs, calls)
+    with Connection(ours.detach()) as caller:
+        caller.send_bytes(b"a call")
+        assert calls.get(timeout=20)[1] == b"a call"  # the control
+    monkeypatch.setattr(private_folder, "peer_uid", lambda _: os.geteuid() + 1)
+    ours, theirs = socket.socketpair()
+    process._let_in(theirs, calls)
+    with ours:
+        assert ours.recv(1) == b""
 
 
 def test_a_registry_with_an_owner_lies_in_the_runtime_folder_and_goes_with_it(
@@ -211,7 +216,7 @@ def test_sweeping_enters_no_folder_in_a_registry(place: Path) -> None:
         folder.mkdir(mode=0o755 if name == "open" else 0o700)
         if name not in ("begun", "new"):
             (folder / "owner").touch(mode=0o600)
-            (folder / "key").touch(mode=0o600)
+            (folder / "lock").touch(mode=0o600)
     (place / f"{prefix}kept" / "inner").mkdir()
     (place / f"{prefix}kept" / "inner" / "file").touch()
     an_hour_ago = time.time() - 2 * 3600
@@ -220,7 +225,7 @@ def test_sweeping_enters_no_folder_in_a_registry(place: Path) -> None:
     left = {path.name.removeprefix(prefix) for path in place.iterdir()}
     assert left == {"kept", "open", "new"}
     assert (place / f"{prefix}kept" / "inner" / "file").exists()
-    assert (place / f"{prefix}open" / "key").exists()
+    assert (place / f"{prefix}open" / "lock").exists()
 
 
 def test_dead_actors_leave_one_file_for_all_of_them(registry: ActorRegistry) -> None:
@@ -233,7 +238,7 @@ def test_dead_actors_leave_one_file_for_all_of_them(registry: ActorRegistry) -> 
         watch.close()
         registry.forget(address)
         assert registry.ending_of(address.actor_id) == Ending(7)
-    assert files(registry) == {"key", "lock", "endings"}
+    assert files(registry) == {"lock", "endings"}
 
 
 def test_the_latest_endings_are_kept_in_bounded_room(registry: ActorRegistry) -> None:
@@ -257,8 +262,7 @@ def test_what_dead_actors_left_without_a_watcher_is_swept(registry: ActorRegistr
     for name in ("killed", "crashed", "silent"):
         address, dead = living(registry, name)
         registry.watch(address.actor_id).close()  # its maker is gone
-        with registry.opened_log(address.actor_id) as log:
-            os.write(log, b"" if name == "silent" else b"a line")
+        registry.log_file(address.actor_id).write_bytes(b"" if name == "silent" else b"a line")
         if name == "killed":
             registry.note_end(address.actor_id, Ending(was_killed=True))
         if name == "crashed":
@@ -272,7 +276,7 @@ def test_what_dead_actors_left_without_a_watcher_is_swept(registry: ActorRegistr
         name = name_file(registry).name
         log_file = f"{crashed.actor_id}.log"
         # What it printed may say why it died; that goes a week later.
-        expected = {"key", "lock", "endings", kept.actor_id, name}
+        expected = {"lock", "endings", kept.actor_id, name}
         assert files(registry) == {*expected, log_file}
         os.utime(folder / log_file, (0, 0))
         registry.sweep()

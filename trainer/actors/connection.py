@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from typing import Any, ClassVar, Final
 
 import cloudpickle
@@ -521,9 +521,6 @@ def _connect(address: ActorAddress) -> Connection[Any, Any]:
     try:
         address.connect(joined)
         connection: Connection[Any, Any] = Connection(joined.detach())
-        key = ActorRegistry(address.directory).key()
-        answer_challenge(connection, key)
-        deliver_challenge(connection, key)
     except (OSError, EOFError) as error:
         joined.close()
         end = describe_end(address)

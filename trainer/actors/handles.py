@@ -205,7 +205,7 @@ def _ignore(_process: BaseProcess, _arguments: Sequence[object]) -> None:
 def _start_detached(bootstrap: ActorBootstrap, listener: socket.socket) -> subprocess.Popen[bytes]:
     code = "from trainer.actors.process import run_detached; run_detached()"
     # What it prints goes to a file: a pipe of ours would end, or keep our reader waiting.
-    with starting(), bootstrap.registry.opened_log(bootstrap.actor_id) as output:
+    with starting(), bootstrap.registry.log_file(bootstrap.actor_id).open("ab") as output:
         popen = subprocess.Popen(  # noqa: S603 - our own code
             [sys.executable, "-c", code, str(listener.fileno())],
             stdin=subprocess.PIPE,

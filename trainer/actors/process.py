@@ -1,6 +1,6 @@
 """The actor's side: what runs inside an actor's process.
 
-    accept thread        lets callers in that know the key
+    accept thread        lets callers in that are of this user
     a thread per caller  reads its calls into one queue, so that callers never wait to be read
     main thread          makes the object, then takes one call after the other from the queue
 
@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import cloudpickle
@@ -36,6 +36,7 @@ from callbacks.packing import pack_object
 from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
 from trainer.errors import ActorUsageError, SerializationError
 from trainer.runtime.messages import describe_failure, pack
+from trainer.runtime.private_folder import check_peer
 from trainer.runtime.process_start import ImportPath
 from trainer.runtime.worker import die_with_parent, flush_output, prepare_process, unpack
 
@@ -89,8 +90,7 @@ def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     if bootstrap.has_forkserver is not None:
         die_with_parent(has_forkserver=bootstrap.has_forkserver)
     calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-    key = bootstrap.registry.key()
-    threading.Thread(target=_accept, args=(listener, key, calls), daemon=True).start()
+    threading.Thread(target=_accept, args=(listener, calls), daemon=True).start()
     try:
         factory: Callable[[], Any] = unpack(bootstrap.packed_factory)
         handler = factory()
@@ -114,31 +114,38 @@ def run_detached() -> None:
     run(socket.socket(fileno=int(sys.argv[1])), bootstrap)
 
 
-def _accept(listener: socket.socket, key: bytes, calls: queue.SimpleQueue[_Call]) -> None:
+def _accept(listener: socket.socket, calls: queue.SimpleQueue[_Call]) -> None:
     while True:
         try:
             accepted, _ = listener.accept()
         except OSError:
             time.sleep(0.1)  # no more open files for now; callers queue
             continue
-        connection: Connection[Any, Any] = Connection(accepted.detach())
-        threading.Thread(target=_read, args=(connection, key, calls), daemon=True).start()
+        _let_in(accepted, calls)
 
 
-def _read(connection: Connection[Any, Any], key: bytes, calls: queue.SimpleQueue[_Call]) -> None:
+def _let_in(accepted: socket.socket, calls: queue.SimpleQueue[_Call]) -> None:
     try:
-        deliver_challenge(connection, key)
-        answer_challenge(connection, key)
+        check_peer(accepted)
+    except OSError:  # another user, or gone already
+        accepted.close()
+        return
+    connection: Connection[Any, Any] = Connection(accepted.detach())
+    threading.Thread(target=_read, args=(connection, calls), daemon=True).start()
+
+
+def _read(connection: Connection[Any, Any], calls: queue.SimpleQueue[_Call]) -> None:
+    try:
         while True:
             calls.put((connection, connection.recv_bytes()))
-    except Exception:  # noqa: BLE001 - it does not know the key, has gone, or sends nonsense
+    except Exception:  # noqa: BLE001 - it has gone
         connection.close()
 
 
 def _answer(handler: object, connection: Connection[Any, Any], message: bytes, name: str) -> None:
     number, _ = HEADER.unpack_from(message)
     try:
-        request = pickle.loads(memoryview(message)[HEADER.size :])  # noqa: S301 - it knows the key
+        request = pickle.loads(memoryview(message)[HEADER.size :])  # noqa: S301 - of this user
         method, packed_arguments, answers = request
         arguments, keywords = cloudpickle.loads(packed_arguments)
         for position, packed in answers:

@@ -1,4 +1,4 @@
-"""Where actors are found: a private folder with their sockets and names, and a key that opens them.
+"""Where actors are found: a private folder with their sockets and names.
 
     registry = ActorRegistry.make()     a folder that only this user can enter
     with registry.locked():             one process at a time gives names away
@@ -21,8 +21,6 @@ import pickle
 import re
 import secrets
 import socket
-import struct
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,15 +32,18 @@ from typing import IO, ClassVar, Final
 
 from trainer.errors import ActorError, ActorNameError
 from trainer.runtime.messages import Failure
-from trainer.runtime.private_folder import NotPrivateError, PrivateFolder, is_draft, is_own_folder
+from trainer.runtime.private_folder import (
+    NotPrivateError,
+    PrivateFolder,
+    check_peer,
+    is_draft,
+    is_own_folder,
+)
 from trainer_toolkit.files import lock_file
 
 # ---- actor address
 #
 # What is known of one actor: how to reach it, whether it lives, why it is gone.
-
-_PEER_OF_LINUX: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
-_PEER_OF_MACOS: Final = (0, 1, struct.Struct("II68x"))  # SOL_LOCAL, LOCAL_PEERCRED, struct xucred
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,8 @@ class ActorAddress:
 
     def connect(self, joined: socket.socket) -> None:
         """Connects a socket to the actor; an OSError unless the process there is of this user."""
-        PrivateFolder(self.directory).check()
         joined.connect(self.socket_path)
-        uid = _peer_uid(joined)
-        if uid is not None and uid != os.geteuid():
-            raise NotPrivateError(f"{self.socket_path} is listened to by the user with id {uid}")
+        check_peer(joined)
 
     def is_alive(self) -> bool:
         """Whether its process exists; it may be busy."""
@@ -109,24 +107,12 @@ class ActorAddress:
                 self.connect(probe)
                 probe.settimeout(timeout_s)
                 while probe.recv(4096):
-                    pass  # it asks for the key; we only want to see the connection end
+                    pass  # we only want to see the connection end
             except TimeoutError:
                 return False
             except OSError:
                 return True
         return True
-
-
-def _peer_uid(joined: socket.socket) -> int | None:
-    """The user who listens at the other end; None where the system does not tell."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is not None:  # Linux
-        data = joined.getsockopt(socket.SOL_SOCKET, option, _PEER_OF_LINUX.size)
-        return int(_PEER_OF_LINUX.unpack(data)[1])
-    if sys.platform == "darwin":
-        level, option, layout = _PEER_OF_MACOS
-        return int(layout.unpack(joined.getsockopt(level, option, layout.size))[1])
-    return None
 
 
 @dataclass(frozen=True)
@@ -163,8 +149,6 @@ DETACHED_REGISTRY_VARIABLE: Final = "LOCAL_TRAINER_DETACHED_ACTORS"
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LONGEST_SOCKET_PATH: Final = 100  # of 104 bytes on macOS, 108 on Linux
-_KEY_BYTES: Final = 32
-_KEY_FILE: Final = "key"
 _LOCK_FILE: Final = "lock"
 _OWNER_FILE: Final = "owner"
 _ENDINGS_FILE: Final = "endings"
@@ -177,9 +161,6 @@ _LOG_KEPT_S: Final = 7 * 24 * 3600.0
 @dataclass(frozen=True)
 class ActorRegistry:
     """A folder in which actors are found; only its user can enter it.
-
-    A folder or file that is not this user's alone is treated as if it were not there, and told once
-    in a warning: what it says is never used.
 
     Attributes:
         directory: the folder.
@@ -195,19 +176,14 @@ class ActorRegistry:
     def make(cls) -> ActorRegistry:
         """A new registry, in the user's private run directory or the folder for temporary files.
 
-        Where neither can hold a private folder (a file system without modes, a full disk), it has
-        no key yet: `ensure` says what is wrong as soon as there is to be an actor.
+        Where neither can hold a private folder (a file system without modes), `ensure` says so as
+        soon as there is to be an actor.
         """
         *preferred, last = _run_folders()
         for place in preferred:
             with contextlib.suppress(OSError):
-                registry = cls(tempfile.mkdtemp(prefix=_prefix(), dir=place))
-                registry._write_key()
-                return registry
-        registry = cls(tempfile.mkdtemp(prefix=_prefix(), dir=last))
-        with contextlib.suppress(OSError):
-            registry._write_key()
-        return registry
+                return cls(tempfile.mkdtemp(prefix=_prefix(), dir=place))
+        return cls(tempfile.mkdtemp(prefix=_prefix(), dir=last))
 
     @classmethod
     def for_detached(cls) -> ActorRegistry:
@@ -265,21 +241,11 @@ class ActorRegistry:
             )
         try:
             self._folder.make()
-            with self.locked():
-                if _KEY_FILE not in self._folder.names():
-                    self._write_key()
         except NotPrivateError as error:
             raise ActorError(
                 f"Actors cannot meet in {self.directory!r}: {_text(error)}. Remove it, or set "
                 f"{DETACHED_REGISTRY_VARIABLE} to a folder of your own."
             ) from error
-
-    def _write_key(self) -> None:
-        self._folder.write(_KEY_FILE, secrets.token_bytes(_KEY_BYTES))
-
-    def key(self) -> bytes:
-        """What both sides of a connection must know."""
-        return self._folder.read(_KEY_FILE)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -295,7 +261,6 @@ class ActorRegistry:
 
     def new_listener(self) -> tuple[str, socket.socket]:
         """An id not used here before, and a socket that already lets callers queue."""
-        self._folder.check()
         actor_id = secrets.token_hex(6)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -306,12 +271,9 @@ class ActorRegistry:
             raise
         return actor_id, listener
 
-    @contextlib.contextmanager
-    def opened_log(self, actor_id: str) -> Iterator[int]:
-        """The descriptor of the file for what an actor prints."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with self._folder.opened_file(_log_file(actor_id), flags) as descriptor:
-            yield descriptor
+    def log_file(self, actor_id: str) -> Path:
+        """The file for what an actor prints."""
+        return self._folder.file(_log_file(actor_id))
 
     def find(self, name: str, namespace: str) -> ActorAddress | None:
         """The living actor of that name; None if there is none."""
@@ -337,29 +299,21 @@ class ActorRegistry:
             return self._folder.names()
         except FileNotFoundError:
             return []
-        except NotPrivateError as error:
-            _log_once(error)
-            return []
 
     def _record(self, file: str) -> ActorAddress | None:
         """What a file says of the actor that got a name; None if it says nothing to be used."""
         try:
-            record = json.loads(self._folder.read(file).decode("utf-8"))
-            # Where it was found is where it is, whatever the file says.
-            record |= {"directory": self.directory, "methods": tuple(record["methods"])}
-            return _checked(ActorAddress(**record))
+            record = json.loads(self._folder.file(file).read_text(encoding="utf-8"))
+            return ActorAddress(**record | {"methods": tuple(record["methods"])})
         except FileNotFoundError:
             return None
-        except NotPrivateError as error:
-            _log_once(error)
-            return None
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:  # the machine went down then
             _log_once(f"{self.directory}/{file} is damaged ({type(error).__name__}: {error})")
             return None
 
     def forget(self, address: ActorAddress) -> None:
         """Takes the traces of a dead actor away, except for why it is gone."""
-        with contextlib.suppress(FileNotFoundError, NotPrivateError), self.locked():
+        with contextlib.suppress(FileNotFoundError), self.locked():
             self._forget(address.actor_id)
             if address.name is not None:
                 file = _name_file(address.name, address.namespace)
@@ -376,7 +330,7 @@ class ActorRegistry:
 
     def _is_empty(self, file: str) -> bool:
         with contextlib.suppress(FileNotFoundError):
-            return self._folder.status(file).st_size == 0
+            return self._folder.file(file).stat().st_size == 0
         return False
 
     def sweep(self, *, living: Collection[str] = ()) -> None:
@@ -418,7 +372,7 @@ class ActorRegistry:
 
     def _is_older(self, file: str, seconds: float) -> bool:
         with contextlib.suppress(FileNotFoundError):
-            return time.time() - self._folder.status(file).st_mtime > seconds
+            return time.time() - self._folder.file(file).stat().st_mtime > seconds
         return False
 
     def note_end(self, actor_id: str, ending: Ending) -> None:
@@ -431,7 +385,7 @@ class ActorRegistry:
         except OSError as error:
             _LOGGER.warning(
                 "Why the actor %s ended cannot be noted in %s (%s); who asks will not be told. "
-                "Check that there is room, and that the folder is yours alone.",
+                "Check that there is room.",
                 actor_id,
                 self.directory,
                 error,
@@ -456,8 +410,7 @@ class ActorRegistry:
 
     def watch(self, actor_id: str) -> IO[bytes]:
         """To be closed by who will note the end of an actor, once that is done."""
-        flags = os.O_RDWR | os.O_CREAT
-        file = os.fdopen(self._folder.open_file(_watch_file(actor_id), flags), "r+b", buffering=0)
+        file = self._folder.file(_watch_file(actor_id)).open("ab", buffering=0)
         lock_file(file.fileno(), wait=True)
         return file
 
@@ -468,9 +421,6 @@ class ActorRegistry:
                 pass  # the kernel opens it, too, if the watcher dies
         except FileNotFoundError:
             pass
-        except NotPrivateError as error:
-            _log_once(error)
-            return None
         return self._endings().get(actor_id)
 
     def known_ending_of(self, actor_id: str) -> Ending | None:
@@ -480,11 +430,8 @@ class ActorRegistry:
     def _endings(self) -> dict[str, Ending]:
         """How the latest actors ended, by id, in the order in which they did."""
         try:
-            packed = pickle.loads(self._folder.read(_ENDINGS_FILE))  # noqa: S301 - was checked
-        except FileNotFoundError:
-            return {}
-        except NotPrivateError as error:
-            _log_once(error)
+            packed = pickle.loads(self._folder.file(_ENDINGS_FILE).read_bytes())  # noqa: S301
+        except (FileNotFoundError, EOFError):  # none yet, or the machine went down
             return {}
         return {actor_id: pickle.loads(data) for actor_id, data in packed.items()}  # noqa: S301
 
@@ -502,14 +449,6 @@ def _name_file(name: str, namespace: str) -> str:
     return f"{digest}.name"
 
 
-def _checked(address: ActorAddress) -> ActorAddress:
-    if not (type(address.actor_id) is str and _ID.fullmatch(address.actor_id)):
-        raise ValueError(f"actor_id={address.actor_id!r}")
-    if type(address.pid) is not int or address.pid <= 1:
-        raise ValueError(f"pid={address.pid!r}")
-    return address
-
-
 def _address_of(directory: str, actor_id: str) -> ActorAddress:
     return ActorAddress(directory, actor_id, "", None, "", (), 0, True, False)
 
@@ -522,11 +461,7 @@ def _log_once(problem: OSError | str) -> None:
     text = problem if isinstance(problem, str) else _text(problem)
     if text not in _Process.told:
         _Process.told.add(text)
-        _LOGGER.warning(
-            "%s. It is ignored when actors are looked for: another user may have put it there. "
-            "Remove it if it is yours.",
-            text,
-        )
+        _LOGGER.warning("%s. It is ignored when actors are looked for; remove it.", text)
 
 
 def _run_folders() -> list[str]:
@@ -611,6 +546,7 @@ def sweep() -> None:
 
 def _sweep_registry(folder: PrivateFolder) -> None:
     try:
+        folder.check()
         if _OWNER_FILE in folder.names():
             with folder.locked(_OWNER_FILE, wait=False):
                 _remove(folder)

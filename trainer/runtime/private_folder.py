@@ -1,132 +1,104 @@
-"""Folders that belong to this user alone, in places where others can write, too.
+"""Folders that belong to this user alone, and sockets in them.
 
     folder = PrivateFolder("/tmp/local-trainer-0-x1y2z3")
     folder.make()                       with mode 0700, unless it is there
-    folder.write("key", data)           the file appears whole or not at all
-    folder.read("key")                  raises NotPrivateError if others could have written it
+    folder.write("names", data)         the file appears whole or not at all
 
-Anybody can make a folder of a known name in the folder for temporary files. So owner and mode are
-checked whenever a folder is used, not only when it is made. The check and the use go through the
-same open folder: it cannot be exchanged in between.
+Other users are kept out by the mode of the folder; it is checked when the folder is made or taken
+into use. Who calls or answers at a socket must be this user, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
+import socket
 import stat
+import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainer_toolkit.files import lock_file
-
-_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# Without O_NONBLOCK, opening a FIFO waits for a writer.
-_OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK
-_NOT_OURS: Final = frozenset({errno.EACCES, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EPERM})
-"""What opening says of links, of other kinds of files, and of what another user keeps closed."""
+from trainer_toolkit.files import lock_file, replacing
 
 _DRAFT_SUFFIX: Final = ".draft"
+_PEER_OF_LINUX: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
+_PEER_OF_MACOS: Final = (0, 1, struct.Struct("II68x"))  # SOL_LOCAL, LOCAL_PEERCRED, struct xucred
 
 
 class NotPrivateError(OSError):
-    """A folder or file that this user alone should have is another user's, or open to others."""
+    """What this user alone should have is another user's, or open to others."""
 
 
 @dataclass(frozen=True)
 class PrivateFolder:
     """A folder that only this user can enter, with files directly in it.
 
-    Every method raises `NotPrivateError` if it is not so, and `FileNotFoundError` if there is no
-    such folder or file.
-
     Attributes:
-        path: where it is; the last step of the path must not be a link.
+        path: where it is.
     """
 
     path: str
 
     def make(self) -> None:
-        """Makes the folder, and those above it, unless they are there; checks it."""
-        missing = Path(self.path)
-        to_make = []
-        while not os.path.lexists(missing):
-            to_make.append(missing)
-            missing = missing.parent
+        """Makes the folder, and those above it, unless they are there; checks it.
+
+        Raises:
+            NotPrivateError: as `check`.
+        """
+        to_make = [Path(self.path)]
+        while not to_make[-1].parent.exists():
+            to_make.append(to_make[-1].parent)
         for folder in reversed(to_make):
-            with contextlib.suppress(FileExistsError):  # another process was quicker
+            with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
         self.check()
 
     def check(self) -> None:
-        """Raises unless the folder is there and private."""
-        with self.opened():
-            pass
+        """Raises unless the folder is there and private.
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[int]:
-        """The descriptor of the folder, which was checked through this very descriptor."""
-        descriptor = _open(self.path, _OPEN_FOLDER, self.path)
-        try:
-            _check(os.fstat(descriptor), self.path, forbidden_mode=0o077)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        Raises:
+            FileNotFoundError: it is not there.
+            NotPrivateError: it is a link or a file, another user's, or others can enter it.
+        """
+        found = Path(self.path).lstat()
+        mode = stat.S_IMODE(found.st_mode)
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotPrivateError(f"{self.path} is no folder")
+        if found.st_uid != os.geteuid():
+            raise NotPrivateError(
+                f"{self.path} belongs to the user with the id {found.st_uid}, and not to you "
+                f"({os.geteuid()})"
+            )
+        if mode & 0o077:
+            raise NotPrivateError(
+                f"{self.path} can be entered by other users (its mode is {mode:04o})"
+            )
 
     def names(self) -> list[str]:
         """The names of all that is in it."""
-        with self.opened() as descriptor:
-            return sorted(os.listdir(descriptor))  # noqa: PTH208 - a path may lead elsewhere by now
+        return sorted(file.name for file in Path(self.path).iterdir())
 
-    def read(self, name: str) -> bytes:
-        """The content of a file, which must be a regular one of this user."""
-        with self.opened_file(name, os.O_RDONLY) as file:
-            pieces = []
-            while piece := os.read(file, 2**20):
-                pieces.append(piece)
-        return b"".join(pieces)
+    def file(self, name: str) -> Path:
+        """Where a file in it is."""
+        return Path(self.path, name)
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file of mode 0600, or replaces it; it appears whole or not at all."""
-        draft = f"{name}.{secrets.token_hex(4)}{_DRAFT_SUFFIX}"
-        with self.opened() as folder:
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-                with os.fdopen(_open_checked(folder, draft, flags, self.path), "wb") as file:
-                    file.write(data)
-                os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(draft, dir_fd=folder)
-                raise
+        """Writes a file, or replaces it; it appears whole or not at all."""
+        draft = self.file(f"{name}.{secrets.token_hex(4)}{_DRAFT_SUFFIX}")
+        with replacing(self.file(name), draft, must_sync=False) as file:
+            file.write(data)
 
     def unlink(self, *names: str) -> None:
         """Removes files; those that are not there are left out."""
-        with self.opened() as folder:
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=folder)
-
-    def open_file(self, name: str, flags: int) -> int:
-        """The descriptor of a file in it, checked through itself; a new one gets mode 0600."""
-        with self.opened() as folder:
-            return _open_checked(folder, name, flags, self.path)
+        for name in names:
+            self.file(name).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def opened_file(self, name: str, flags: int) -> Iterator[int]:
-        """The same, closed at the end of the block."""
-        descriptor = self.open_file(name, flags)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    @contextlib.contextmanager
-    def locked(self, name: str, *, wait: bool = True, shared: bool = False) -> Iterator[int]:
+    def locked(self, name: str, *, wait: bool = True, shared: bool = False) -> Iterator[None]:
         """Inside the block no other process holds the lock; the kernel gives it back at the latest.
 
         Args:
@@ -135,24 +107,21 @@ class PrivateFolder:
             shared: whether others may hold it in the same way.
         """
         makes = os.O_CREAT if wait and not shared else 0
-        with self.opened_file(name, os.O_RDWR | makes) as file:
-            lock_file(file, wait=wait, shared=shared)
-            yield file
-
-    def status(self, name: str) -> os.stat_result:
-        """Size and times of a file in it."""
-        with self.opened_file(name, os.O_RDONLY) as file:
-            return os.fstat(file)
+        descriptor = os.open(self.file(name), os.O_RDWR | makes, 0o600)
+        try:
+            lock_file(descriptor, wait=wait, shared=shared)
+            yield
+        finally:
+            os.close(descriptor)
 
     def remove(self) -> None:
         """Removes the files in it, and then the folder.
 
         Folders in it are not entered: none is ours, so they stay, and this one with them.
         """
-        with self.opened() as folder:
-            for name in os.listdir(folder):  # noqa: PTH208
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=folder)
+        for name in self.names():
+            with contextlib.suppress(OSError):
+                self.file(name).unlink()
         with contextlib.suppress(OSError):
             Path(self.path).rmdir()
 
@@ -171,39 +140,20 @@ def is_own_folder(path: str) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def _open_checked(folder: int, name: str, flags: int, path: str) -> int:
-    descriptor = _open(name, flags | _OPEN_FILE, f"{path}/{name}", folder)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise NotPrivateError(f"{path}/{name} is no regular file")
-        _check(found, f"{path}/{name}", forbidden_mode=0o022)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+def check_peer(joined: socket.socket) -> None:
+    """Raises a NotPrivateError if another user's process is at the other end of a local socket."""
+    uid = peer_uid(joined)
+    if uid is not None and uid != os.geteuid():
+        raise NotPrivateError(f"the user with the id {uid} is at the other end of a socket")
 
 
-def _open(name: str, flags: int, path: str, folder: int | None = None) -> int:
-    try:
-        return os.open(name, flags, 0o600, dir_fd=folder)
-    except OSError as error:
-        if error.errno not in _NOT_OURS:
-            raise
-        raise NotPrivateError(
-            f"{path} cannot be opened ({error.strerror}); it is a link, of another kind, or not "
-            "yours"
-        ) from error
-
-
-def _check(found: os.stat_result, path: str, *, forbidden_mode: int) -> None:
-    if found.st_uid != os.geteuid():
-        raise NotPrivateError(
-            f"{path} belongs to the user with the id {found.st_uid}, and not to you "
-            f"({os.geteuid()})"
-        )
-    if stat.S_IMODE(found.st_mode) & forbidden_mode:
-        raise NotPrivateError(
-            f"{path} can be entered by other users or written by them (its mode is "
-            f"{stat.S_IMODE(found.st_mode):04o})"
-        )
+def peer_uid(joined: socket.socket) -> int | None:
+    """The user at the other end of a local socket; None where the system does not tell."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is not None:  # Linux
+        data = joined.getsockopt(socket.SOL_SOCKET, option, _PEER_OF_LINUX.size)
+        return int(_PEER_OF_LINUX.unpack(data)[1])
+    if sys.platform == "darwin":
+        level, option, layout = _PEER_OF_MACOS
+        return int(layout.unpack(joined.getsockopt(level, option, layout.size))[1])
+    return None
