@@ -282,7 +282,7 @@ def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> No
     assert told.pop("is_trained") is False
     assert set(told.values()) == {0}
     assert encode(algo.get_weights()["main"]) != encode(before)
-    assert algo.counters.num_module_steps_sampled["old"] > 0
+    assert algo.counters.played.num_module_steps["old"] > 0
 
 
 def test_running_episodes_go_on_with_the_modules_that_they_began_with(algo: Algorithm) -> None:
@@ -326,13 +326,13 @@ def test_a_removed_module_takes_exactly_its_episodes_along(algo: Algorithm) -> N
     num_lost = sum(with_it)
     assert algo.env_runner_group.get_state().get("lost", [0])[0] == num_lost
     algo.train()
-    assert algo.counters.num_episodes_lost == num_lost
+    assert algo.counters.played.num_episodes_lost == num_lost
 
 
 def test_a_module_of_a_removed_ones_id_goes_on_counting(algo: Algorithm) -> None:
     algo.set_policies_to_train(None)
     algo.train()
-    steps = algo.counters.num_module_steps_sampled["first"]
+    steps = algo.counters.played.num_module_steps["first"]
     updates = algo.learners["first"].num_updates
     assert steps > 0
     assert updates > 0
@@ -340,7 +340,7 @@ def test_a_module_of_a_removed_ones_id_goes_on_counting(algo: Algorithm) -> None
     algo.remove_module(
         "first", new_agent_to_module_mapping_fn=dict.fromkeys(("a", 3, "late"), "main")
     )
-    assert algo.counters.num_module_steps_sampled["first"] == steps
+    assert algo.counters.played.num_module_steps["first"] == steps
     algo.add_module("first", copy_of="main")
     assert algo.learners["first"].num_updates == updates
 

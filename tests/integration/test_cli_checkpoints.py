@@ -29,6 +29,7 @@ from tests.command_line import run
 from tests.small_runs import small_ppo, with_every_component
 from trainer import Algorithm, DQNConfig
 from trainer.cli.output import PrintableFormatter
+from trainer.env_runners.messages import PlayCounts
 from trainer.testing.envs import CountdownEnv
 
 FIRST = "run/checkpoints/000001"
@@ -57,7 +58,7 @@ def folder(tmp_path: Path, saved: Path) -> Path:
     shutil.copytree(saved, first)
     with Algorithm.from_checkpoint(first) as algo:
         algo.learner.module.parameters.views["pi/1/bias"][1] = 0.5
-        algo.counters.num_episodes += 3
+        algo.counters.played += PlayCounts(num_episodes=3)
         algo.save_to_path(first.with_name("000002"))
     return tmp_path
 

@@ -94,7 +94,7 @@ def test_the_returns_of_all_episodes_are_printed(
     ppo = run(block, monkeypatch, num_env_runners=0)["ppo"]
     lines = capsys.readouterr().out.splitlines()
     assert all(re.fullmatch(r"Episode done\. R=\d+\.0", line) for line in lines)
-    assert len(lines) == ppo.counters.num_episodes > 5
+    assert len(lines) == ppo.counters.played.num_episodes > 5
 
 
 @pytest.mark.parametrize("block", [CLASS_WITH_STATE, CLASS_WITH_STATE_AND_SUPER])
@@ -110,7 +110,7 @@ def test_the_stateful_class_adds_up(
         assert found is not None
         total += float(found[1])
         assert float(found[2]) == total
-    assert len(lines) == ppo.counters.num_episodes > 5
+    assert len(lines) == ppo.counters.played.num_episodes > 5
 
 
 def test_the_chain_calls_classes_then_functions(

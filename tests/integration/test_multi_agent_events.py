@@ -96,9 +96,9 @@ def test_t17_what_is_learnt_from_is_shown_once_per_trained_module(trained: list[
         modules = {id_: algo.get_module(id_) for id_ in algo.module_ids}
         rows = []
         for _ in range(3):
-            before = dict(algo.counters.num_module_steps_sampled)
+            before = dict(algo.counters.played.num_module_steps)
             algo.train()
-            now = algo.counters.num_module_steps_sampled
+            now = algo.counters.played.num_module_steps
             rows += [(id_, now[id_] - before.get(id_, 0)) for id_ in trained]
     assert shown == rows
 

@@ -791,8 +791,8 @@ class Algorithm(Checkpointable, abc.ABC):
         with result.time("env_runner_sampling_timer"):
             sample = ask(num_steps, whole_episodes=is_whole, timestep=timestep)
         self._evaluations.look_after()
-        self.counters.add_sample(sample)
-        result.add_sample(sample)
+        self.counters.played += sample.counts
+        result.played += sample.counts
         self.episode_statistics.add(sample.records)
         if any(sample.metrics):
             self.metrics.aggregate(sample.metrics, key="env_runners")
@@ -1359,7 +1359,7 @@ class Algorithm(Checkpointable, abc.ABC):
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
             "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,
-            "num_episodes_lifetime": self.counters.num_episodes,
+            "num_episodes_lifetime": self.counters.played.num_episodes,
             "episode_return_mean": episodes.get("episode_return_mean"),
             "time_total_s": self._iterations.clock.total_s,
         }

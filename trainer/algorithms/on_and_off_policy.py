@@ -242,8 +242,9 @@ class OffPolicyAlgorithm(Algorithm):
                 clipped = self.normalizations[id_].with_clipped_rewards(chunks)
                 self.replay_buffers[id_].add(clipped)
         if self._can_learn(self._round):
+            num_steps = sample.counts.num_steps(self._round.count_steps_by)
             self.learn_from_replay(
-                self._num_updates_due(self._round, sample.num_steps(self._round.count_steps_by)),
+                self._num_updates_due(self._round, num_steps),
                 num_new_env_steps=sample.num_env_steps,
             )
 
@@ -278,7 +279,7 @@ class OffPolicyAlgorithm(Algorithm):
         steps would spoil what was learnt.
         """
         needed = round_.num_steps_before_learning
-        return self.counters.num_steps_sampled(round_.count_steps_by) >= needed and any(
+        return self.counters.played.num_steps(round_.count_steps_by) >= needed and any(
             len(buffer) >= min(needed, buffer.capacity) for buffer in self.replay_buffers.values()
         )
 
@@ -300,7 +301,7 @@ class OffPolicyAlgorithm(Algorithm):
             {
                 "num_env_steps_stored": num_stored,
                 "num_episodes_stored": sum(one.get_num_episodes() for one in buffers),
-                "num_env_steps_added": result.num_env_steps_sampled,
+                "num_env_steps_added": result.played.num_env_steps,
                 "num_env_steps_added_lifetime": num_added,
                 "num_env_steps_evicted_lifetime": num_added - num_stored,
             },

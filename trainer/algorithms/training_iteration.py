@@ -5,8 +5,6 @@ With what looks at a sample on the way: callbacks that see batches, and the expl
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import datetime as dt
 import logging
 import os
@@ -25,7 +23,7 @@ from checkpoints import check_shape
 from checkpoints import state_shapes as shapes
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.connectors import before_decoding
-from trainer.env_runners.messages import PlayTimes
+from trainer.env_runners.messages import PlayCounts, added_by_id
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import with_rewards
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
@@ -36,7 +34,7 @@ from trainer.learners import BatchListener, Blame, Learner, TrainBatch
 from trainer.metrics import EpisodeStatistics, ResultDict
 from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
-from trainer.runner_group import EnvRunnerGroup, GroupSample
+from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
 from trainer_toolkit.trees import same
 
@@ -47,9 +45,34 @@ from trainer_toolkit.trees import same
 
 _LOGGER = logging.getLogger(__name__)
 
-_BY_ID: Final = ("num_agent_steps_sampled", "num_module_steps_sampled")
-_TRAINED_BY_SEVERAL: Final = {"num_agent_steps_trained": 0, "num_module_steps_trained": {}}
-"""Counted with several agents or modules only; and with what they begin."""
+_PLAIN: Final = (
+    "training_iteration",
+    "num_training_steps",
+    "num_actions_computed",
+    "num_rows_owed",
+)
+
+
+@dataclass(frozen=True)
+class UpdateCounts:
+    """What updates were made from: in an iteration, or in a run.
+
+    Attributes:
+        num_env_steps: env steps.
+        num_agent_steps: actions of agents.
+        num_rows: rows of all minibatches, by module.
+    """
+
+    num_env_steps: int = 0
+    num_agent_steps: int = 0
+    num_rows: Mapping[ModuleId, int] = field(default_factory=dict)
+
+    def __add__(self, more: UpdateCounts) -> UpdateCounts:
+        return UpdateCounts(
+            self.num_env_steps + more.num_env_steps,
+            self.num_agent_steps + more.num_agent_steps,
+            added_by_id(self.num_rows, more.num_rows),
+        )
 
 
 def _counts_by_id(value: Any, place: str) -> Iterator[str]:
@@ -68,117 +91,96 @@ class Counters:
     Attributes:
         training_iteration: results of `train()`.
         num_training_steps: calls of `training_step()`.
-        num_env_steps_sampled: env steps that reached the learner.
-        num_env_steps_trained: env steps that updates were made from.
-        num_episodes: finished training episodes.
-        num_episodes_lost: running training episodes that had to be given up.
-        num_env_steps_lost: their env steps, which were reported and learnt from before.
         num_actions_computed: actions drawn by `compute_single_action`: where its random numbers
             stand.
         num_rows_owed: rows that sampled steps have paid for and no update has used yet
             (`training_intensity`), below one batch.
-        num_agent_steps_sampled, num_module_steps_sampled: actions of which the outcome is known, by
-            agent and by module.
-        num_agent_steps_trained: with several agents or modules: those that updates were made from.
-        num_module_steps_trained: with several agents or modules: rows of all minibatches, by
-            module.
+        played: what reached the learner; of seconds, and of what happened to agents, that since the
+            last restore.
+        trained: what updates were made from; by agent and module with several of them only.
     """
 
     module_ids: InitVar[Collection[ModuleId]]
     training_iteration: int = 0
     num_training_steps: int = 0
-    num_env_steps_sampled: int = 0
-    num_env_steps_trained: int = 0
-    num_episodes: int = 0
-    num_episodes_lost: int = 0
-    num_env_steps_lost: int = 0
     num_actions_computed: int = 0
     num_rows_owed: float = 0.0
-    num_agent_steps_sampled: dict[AgentId, int] = field(default_factory=dict)
-    num_module_steps_sampled: dict[ModuleId, int] = field(default_factory=dict)
-    num_agent_steps_trained: int = 0
-    num_module_steps_trained: dict[ModuleId, int] = field(default_factory=dict)
+    played: PlayCounts = field(default_factory=PlayCounts)
+    trained: UpdateCounts = field(default_factory=UpdateCounts)
 
     def __post_init__(self, module_ids: Collection[ModuleId]) -> None:
-        self._module_ids = tuple(module_ids)
-        self._set_steps(self._steps_of_one_agent())
+        self.take_modules(module_ids)
 
     def take_modules(self, module_ids: Collection[ModuleId]) -> None:
         """Counts for these modules from now on; what others did stays counted."""
         self._module_ids = tuple(module_ids)
 
-    def add_sample(self, sample: GroupSample) -> None:
-        """Counts what runners played."""
-        self.num_env_steps_sampled += sample.num_env_steps
-        self.num_episodes += len(sample.records)
-        self.num_episodes_lost += sample.num_episodes_lost
-        self.num_env_steps_lost += sample.num_env_steps_lost
-        if not self.num_agent_steps_sampled.get(DEFAULT_AGENT_ID):
-            self.num_agent_steps_sampled.pop(DEFAULT_AGENT_ID, None)  # it may not be among them
-        add_counts(self.num_agent_steps_sampled, sample.num_agent_steps)
-        add_counts(self.num_module_steps_sampled, sample.num_module_steps)
-
-    def add_update(
-        self, num_env_steps: int, *, num_agent_steps: int, num_rows: Mapping[ModuleId, int]
-    ) -> None:
-        """Counts what an update was made from; arguments as the attributes that they add to."""
-        self.num_env_steps_trained += num_env_steps
-        self.num_agent_steps_trained += num_agent_steps
-        add_counts(self.num_module_steps_trained, num_rows)
-
-    def num_steps_sampled(self, count_by: str) -> int:
-        """Steps that reached the learner, counted by "env_steps" or by "agent_steps"."""
-        by_agent = count_by == "agent_steps"
-        return (
-            sum(self.num_agent_steps_sampled.values()) if by_agent else self.num_env_steps_sampled
-        )
-
-    def _steps_of_one_agent(self) -> State:
-        """The steps by agent and by module where a single agent acts in every env step."""
-        if len(self._module_ids) > 1:
-            return {name: {} for name in _BY_ID}
-        steps = self.num_env_steps_sampled
-        return {
-            "num_agent_steps_sampled": {DEFAULT_AGENT_ID: steps},
-            "num_module_steps_sampled": dict.fromkeys(self._module_ids, steps),
-        }
-
-    def _set_steps(self, steps: State) -> None:
-        for name in _BY_ID:
-            setattr(self, name, dict(steps[name]))
+    @property
+    def num_env_steps_sampled(self) -> int:
+        """Env steps that reached the learner."""
+        return self.played.num_env_steps
 
     def get_state(self) -> State:
         """All counts by name; without steps by agent and module that follow from the env steps."""
-        state = {own.name: getattr(self, own.name) for own in dataclasses.fields(self)}
-        steps = {name: dict(state.pop(name)) for name in _BY_ID}
-        trained = {name: copy.copy(state.pop(name)) for name in _TRAINED_BY_SEVERAL}
-        return {
-            **state,
-            **({} if steps == self._steps_of_one_agent() else steps),
-            **({} if trained == _TRAINED_BY_SEVERAL else trained),
+        played, trained = self.played, self.trained
+        steps = (dict(played.num_agent_steps), dict(played.num_module_steps))
+        state: State = {
+            "training_iteration": self.training_iteration,
+            "num_training_steps": self.num_training_steps,
+            "num_env_steps_sampled": played.num_env_steps,
+            "num_env_steps_trained": trained.num_env_steps,
+            "num_episodes": played.num_episodes,
+            "num_episodes_lost": played.num_episodes_lost,
+            "num_env_steps_lost": played.num_env_steps_lost,
+            "num_actions_computed": self.num_actions_computed,
+            "num_rows_owed": self.num_rows_owed,
         }
+        if steps != self._steps_of_one_agent(played.num_env_steps):
+            state |= {"num_agent_steps_sampled": steps[0], "num_module_steps_sampled": steps[1]}
+        if trained.num_agent_steps or trained.num_rows:
+            state |= {
+                "num_agent_steps_trained": trained.num_agent_steps,
+                "num_module_steps_trained": dict(trained.num_rows),
+            }
+        return state
+
+    def _steps_of_one_agent(self, steps: int) -> tuple[dict[AgentId, int], dict[ModuleId, int]]:
+        """The steps by agent and by module where a single agent acts in every env step."""
+        if len(self._module_ids) > 1 or not steps:
+            return {}, {}
+        return {DEFAULT_AGENT_ID: steps}, dict.fromkeys(self._module_ids, steps)
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
         optional = {
-            **dict.fromkeys(_BY_ID, _counts_by_id),
+            "num_agent_steps_sampled": _counts_by_id,
+            "num_module_steps_sampled": _counts_by_id,
             "num_agent_steps_trained": shapes.count,
             "num_module_steps_trained": shapes.dict_of(shapes.count),
         }
-        whole = {
-            own.name: shapes.count for own in dataclasses.fields(self) if own.name not in optional
-        }
+        whole = dict.fromkeys(self.get_state().keys() - optional.keys(), shapes.count)
         check_shape(
             state, shapes.fields({**whole, "num_rows_owed": shapes.number}, optional=optional)
         )
 
     def set_state(self, state: State) -> None:
-        whole = {**_TRAINED_BY_SEVERAL, **state}
-        for own in dataclasses.fields(self):
-            if own.name not in _BY_ID:
-                setattr(self, own.name, copy.copy(whole[own.name]))
-        given: State = {name: state[name] for name in _BY_ID if name in state}
-        self._set_steps({**self._steps_of_one_agent(), **given})
+        for name in _PLAIN:
+            setattr(self, name, state[name])
+        num_env_steps = state["num_env_steps_sampled"]
+        of_agents, of_modules = self._steps_of_one_agent(num_env_steps)
+        self.played = PlayCounts(
+            num_env_steps=num_env_steps,
+            num_episodes=state["num_episodes"],
+            num_episodes_lost=state["num_episodes_lost"],
+            num_env_steps_lost=state["num_env_steps_lost"],
+            num_agent_steps=dict(state.get("num_agent_steps_sampled", of_agents)),
+            num_module_steps=dict(state.get("num_module_steps_sampled", of_modules)),
+        )
+        self.trained = UpdateCounts(
+            state["num_env_steps_trained"],
+            state.get("num_agent_steps_trained", 0),
+            dict(state.get("num_module_steps_trained", {})),
+        )
 
 
 # ---- training iteration
@@ -397,7 +399,7 @@ class TrainingIterations:
 
     def _warn_of_agents(self, result: IterationResult) -> None:
         """Warns, once in a run, of agents that a limit ended without a last observation."""
-        number = result.agent_counts.get("num_truncations_without_observation", 0)
+        number = result.played.agent_counts.get("num_truncations_without_observation", 0)
         if number and not self._has_warned_of_agents:
             self._has_warned_of_agents = True
             _LOGGER.warning(
@@ -417,16 +419,19 @@ def _limits_of(algorithm: _Algorithm) -> Callable[[IterationResult, float], bool
     """
     config = algorithm.config
     least_s, by_agent = config.min_time_s_per_iteration or 0, config.counts_agent_steps
+    count_by = config.count_steps_by
     least_sampled = config.min_sample_timesteps_per_iteration or 0
     least_trained = config.min_train_timesteps_per_iteration or 0
 
     def are_reached(result: IterationResult, elapsed_s: float) -> bool:
         if not result.num_training_steps or elapsed_s < least_s:
             return False
-        sampled, trained = result.num_steps(by_agent=by_agent)
-        if sampled < least_sampled:
+        if result.played.num_steps(count_by) < least_sampled:
             return False
-        return trained >= least_trained or not any(map(algorithm.is_trained, algorithm.learners))
+        trained = result.trained
+        num_trained = trained.num_agent_steps if by_agent else trained.num_env_steps
+        is_trained = map(algorithm.is_trained, algorithm.learners)
+        return num_trained >= least_trained or not any(is_trained)
 
     return are_reached
 
@@ -493,8 +498,8 @@ class IterationResult:
     """One iteration's numbers, from its first sample to its result.
 
     Attributes:
-        num_training_steps, num_env_steps_sampled, num_env_steps_trained: of this iteration.
-        agent_counts: with several agents: what happened to them in it, by name.
+        num_training_steps: calls of `training_step()`.
+        played, trained: what runners played, and what updates were made from.
     """
 
     def __init__(
@@ -502,21 +507,12 @@ class IterationResult:
     ) -> None:
         self._counters = counters
         self._has_several = has_several
-        self._num_agent_steps_trained = 0
-        self._num_rows_trained: dict[ModuleId, int] = {}
         self._module_ids = tuple(module_ids)
         self.num_training_steps = 0
-        self.num_env_steps_sampled = 0
-        self.num_env_steps_trained = 0
-        self._num_episodes_lost = 0
-        self._num_env_steps_lost = 0
-        self._repair_s = 0.0
-        self._times = PlayTimes()
+        self.played = PlayCounts()
+        self.trained = UpdateCounts()
         self._num_runners = 1
         self._learners: dict[ModuleId, Mapping[str, Any]] = {}
-        self._num_agent_steps: dict[AgentId, int] = {}
-        self._num_module_steps: dict[ModuleId, int] = {}
-        self.agent_counts: dict[str, int] = {}
         self._timers: dict[str, float] = {}
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
@@ -524,17 +520,6 @@ class IterationResult:
     def time(self, name: str) -> Timing:
         """Adds the seconds of the block to the timer of that name."""
         return Timing(self._timers, name)
-
-    def add_sample(self, sample: GroupSample) -> None:
-        """Counts what the runners played."""
-        self.num_env_steps_sampled += sample.num_env_steps
-        self._num_episodes_lost += sample.num_episodes_lost
-        self._num_env_steps_lost += sample.num_env_steps_lost
-        self._repair_s += sample.repair_s
-        self._times += sample.times
-        add_counts(self._num_agent_steps, sample.num_agent_steps)
-        add_counts(self._num_module_steps, sample.num_module_steps)
-        add_counts(self.agent_counts, sample.agent_counts)
 
     def add_update(
         self,
@@ -550,24 +535,16 @@ class IterationResult:
             num_env_steps: env steps that it was made from; none are counted if no module learnt.
             num_agent_steps: agent steps that it was made from.
         """
-        num_env_steps = num_env_steps if metrics else 0
-        rows = {id_: own.get("num_module_steps_trained", 0) for id_, own in metrics.items()}
-        self.num_env_steps_trained += num_env_steps
-        self._num_agent_steps_trained += num_agent_steps
-        add_counts(self._num_rows_trained, rows)
-        several = self._has_several
-        self._counters.add_update(
-            num_env_steps,
-            num_agent_steps=num_agent_steps if several else 0,
-            num_rows=rows if several else {},
+        counts = UpdateCounts(
+            num_env_steps if metrics else 0,
+            num_agent_steps,
+            {id_: own.get("num_module_steps_trained", 0) for id_, own in metrics.items()},
+        )
+        self.trained += counts
+        self._counters.trained += (
+            counts if self._has_several else UpdateCounts(counts.num_env_steps)
         )
         self._learners |= metrics
-
-    def num_steps(self, *, by_agent: bool) -> tuple[int, int]:
-        """Steps sampled and steps trained in the iteration, of the env or of its agents."""
-        if by_agent:
-            return sum(self._num_agent_steps.values()), self._num_agent_steps_trained
-        return self.num_env_steps_sampled, self.num_env_steps_trained
 
     def add_section(self, name: str, values: Mapping[str, Any]) -> None:
         """Adds a section of the algorithm's own to the result; a later one replaces it."""
@@ -605,9 +582,9 @@ class IterationResult:
             elapsed_s: seconds of this iteration.
             since: seconds by part from the end of the iteration before; see `time_split`.
         """
-        counters = self._counters
+        counters, played = self._counters, self.played
         return {
-            "env_runners": {**episodes, **self._steps(elapsed_s), **self._times.entries()},
+            "env_runners": {**episodes, **self._steps(elapsed_s), **played.times.entries()},
             "learners": {
                 **{
                     id_: {
@@ -619,19 +596,19 @@ class IterationResult:
                 },
                 "__all_modules__": {
                     **(self._trained_rows() if modules else {}),
-                    "num_env_steps_trained": self.num_env_steps_trained,
-                    "num_env_steps_trained_lifetime": counters.num_env_steps_trained,
+                    "num_env_steps_trained": self.trained.num_env_steps,
+                    "num_env_steps_trained_lifetime": counters.trained.num_env_steps,
                 },
             },
             **self._sections,
             **({"evaluation": evaluation} if evaluation else {}),
             "fault_tolerance": {
                 **self._health,
-                "num_episodes_lost": self._num_episodes_lost,
-                "num_env_steps_lost": self._num_env_steps_lost,
-                "num_episodes_lost_lifetime": counters.num_episodes_lost,
-                "num_env_steps_lost_lifetime": counters.num_env_steps_lost,
-                "repair_time_s": self._repair_s,
+                "num_episodes_lost": played.num_episodes_lost,
+                "num_env_steps_lost": played.num_env_steps_lost,
+                "num_episodes_lost_lifetime": counters.played.num_episodes_lost,
+                "num_env_steps_lost_lifetime": counters.played.num_env_steps_lost,
+                "repair_time_s": played.repair_s,
             },
             "timers": {
                 "training_iteration": elapsed_s,
@@ -639,13 +616,13 @@ class IterationResult:
                 "split": split_of(
                     elapsed_s,
                     self._timers,
-                    self._times,
+                    played.times,
                     num_runners=self._num_runners,
                     since=since,
                 ),
             },
             "num_training_step_calls_per_iteration": self.num_training_steps,
-            "num_env_steps_sampled_lifetime": counters.num_env_steps_sampled,
+            "num_env_steps_sampled_lifetime": counters.played.num_env_steps,
             "training_iteration": counters.training_iteration,
             "done": False,
             **clock.entries(elapsed_s),
@@ -653,44 +630,37 @@ class IterationResult:
         }
 
     def _rows_of(self, module_id: ModuleId) -> dict[str, int]:
+        lifetime = self._counters.trained.num_rows
         return {
-            "num_module_steps_trained": self._num_rows_trained.get(module_id, 0),
-            "num_module_steps_trained_lifetime": self._counters.num_module_steps_trained.get(
-                module_id, 0
-            ),
+            "num_module_steps_trained": self.trained.num_rows.get(module_id, 0),
+            "num_module_steps_trained_lifetime": lifetime.get(module_id, 0),
         }
 
     def _trained_rows(self) -> dict[str, int]:
-        counters = self._counters
+        trained, lifetime = self.trained, self._counters.trained
         return {
-            "num_agent_steps_trained": self._num_agent_steps_trained,
-            "num_agent_steps_trained_lifetime": counters.num_agent_steps_trained,
-            "num_module_steps_trained": sum(self._num_rows_trained.values()),
-            "num_module_steps_trained_lifetime": sum(counters.num_module_steps_trained.values()),
+            "num_agent_steps_trained": trained.num_agent_steps,
+            "num_agent_steps_trained_lifetime": lifetime.num_agent_steps,
+            "num_module_steps_trained": sum(trained.num_rows.values()),
+            "num_module_steps_trained_lifetime": sum(lifetime.num_rows.values()),
         }
 
     def _steps(self, elapsed_s: float) -> dict[str, Any]:
-        steps, lifetime = self.num_env_steps_sampled, self._counters.num_env_steps_sampled
-        agents = self._counters.num_agent_steps_sampled
-        modules = self._counters.num_module_steps_sampled
+        played, lifetime = self.played, self._counters.played
+        steps = played.num_env_steps
+        agents, modules = lifetime.num_agent_steps, lifetime.num_module_steps
         return {
             "num_env_steps_sampled": steps,
-            "num_env_steps_sampled_lifetime": lifetime,
+            "num_env_steps_sampled_lifetime": lifetime.num_env_steps,
             "num_env_steps_sampled_lifetime_throughput": steps / elapsed_s
             if elapsed_s > 0
             else 0.0,
-            "num_agent_steps_sampled": _of_all(agents, self._num_agent_steps),
+            "num_agent_steps_sampled": _of_all(agents, played.num_agent_steps),
             "num_agent_steps_sampled_lifetime": dict(agents),
-            "num_module_steps_sampled": _of_all(modules, self._num_module_steps),
+            "num_module_steps_sampled": _of_all(modules, played.num_module_steps),
             "num_module_steps_sampled_lifetime": dict(modules),
-            **self.agent_counts,
+            **played.agent_counts,
         }
-
-
-def add_counts(counts: dict[Any, int], more: Mapping[Any, int]) -> None:
-    """Adds counts by id to others, in place."""
-    for id_, added in more.items():
-        counts[id_] = counts.get(id_, 0) + added
 
 
 def _of_all(ids: Iterable[Any], counts: Mapping[Any, int]) -> dict[Any, int]:

@@ -29,6 +29,7 @@ from trainer.env_runners.messages import (
     NOTHING,
     ActivityNotes,
     EnvRunnerSpec,
+    PlayCounts,
     SampleReply,
     SampleRequest,
     SlotPosition,
@@ -559,15 +560,20 @@ class EnvRunner(Checkpointable, abc.ABC):
             metrics=self.metrics.drain(),
             positions=self.take_positions(),
             callbacks=self.callbacks.get_state() if self.callbacks.has_state() else None,
-            num_env_steps=player.num_env_steps,
-            **player.steps_by_id(),
+            counts=PlayCounts(
+                num_env_steps=player.num_env_steps,
+                num_episodes=len(player.finished.records),
+                num_episodes_lost=len(lost) + restarts.num_episodes_lost,
+                num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
+                **player.steps_by_id(),
+                num_sub_env_restarts=restarts.count,
+                repair_s=restarts.repair_s,
+                times=player.take_times(),
+            ),
             weights_version=self.weights_version,
             table_version=self.spec.table.version,
             mapping_fingerprint="" if self.mapping is None else self.mapping.fingerprint,
-            num_episodes_lost=len(lost) + restarts.num_episodes_lost,
-            num_env_steps_lost=sum(lost.values()) + restarts.num_env_steps_lost,
             restarts=restarts,
-            times=player.take_times(),
         )
         player.forget_unreported()
         return reply

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import gymnasium
 
@@ -478,6 +478,63 @@ class PlayTimes:
         }
 
 
+_Id = TypeVar("_Id", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class PlayCounts:
+    """What was played, in numbers: in an answer, a sample, an iteration, or a run.
+
+    Attributes:
+        num_env_steps: env steps made.
+        num_episodes: episodes that ended.
+        num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
+        num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
+            module.
+        agent_counts: with several agents: what happened to them, by name.
+        num_sub_env_restarts: sub-envs that were made anew because they failed.
+        repair_s: seconds spent on replacing runners and sub-envs.
+        times: where the time of the runners went, summed over them.
+    """
+
+    num_env_steps: int = 0
+    num_episodes: int = 0
+    num_episodes_lost: int = 0
+    num_env_steps_lost: int = 0
+    num_agent_steps: Mapping[AgentId, int] = field(default_factory=dict)
+    num_module_steps: Mapping[ModuleId, int] = field(default_factory=dict)
+    agent_counts: Mapping[str, int] = field(default_factory=dict)
+    num_sub_env_restarts: int = 0
+    repair_s: float = 0.0
+    times: PlayTimes = field(default_factory=PlayTimes)
+
+    def __add__(self, more: PlayCounts) -> PlayCounts:
+        return PlayCounts(
+            self.num_env_steps + more.num_env_steps,
+            self.num_episodes + more.num_episodes,
+            self.num_episodes_lost + more.num_episodes_lost,
+            self.num_env_steps_lost + more.num_env_steps_lost,
+            added_by_id(self.num_agent_steps, more.num_agent_steps),
+            added_by_id(self.num_module_steps, more.num_module_steps),
+            added_by_id(self.agent_counts, more.agent_counts),
+            self.num_sub_env_restarts + more.num_sub_env_restarts,
+            self.repair_s + more.repair_s,
+            self.times + more.times,
+        )
+
+    def num_steps(self, count_by: str) -> int:
+        """Steps played, counted by "env_steps" or by "agent_steps"."""
+        by_agent = count_by == "agent_steps"
+        return sum(self.num_agent_steps.values()) if by_agent else self.num_env_steps
+
+
+def added_by_id(counts: Mapping[_Id, int], more: Mapping[_Id, int]) -> Mapping[_Id, int]:
+    """Counts by id, added up; ids in the order in which they came."""
+    if not more:
+        return counts
+    return {**counts, **{id_: counts.get(id_, 0) + count for id_, count in more.items()}}
+
+
 @dataclass(frozen=True)
 class SampleReply:
     """The answer: what the main process commits when it has arrived, and nothing it had before.
@@ -489,17 +546,12 @@ class SampleReply:
         metrics: what was logged since the last answer, for `MetricsLogger.aggregate`.
         positions: where the slots stand now.
         callbacks: state of the callback objects; None if they have none.
-        num_env_steps: env steps made.
-        num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
-            module.
-        agent_counts: with several agents: what happened to them, by name.
+        counts: what was played; losses are those since the last answer, of episodes that could not
+            be put back or were given up with their sub-env.
         weights_version: of the weights that acted.
         table_version: of the modules and the mapping of agents that were in force.
         mapping_fingerprint: of this mapping; see `PolicyMapping`.
-        num_episodes_lost, num_env_steps_lost: of episodes that could not be put back since the last
-            answer, or were given up with their sub-env.
         restarts: what was done about sub-envs that failed since then.
-        times: where the time went.
     """
 
     episodes: tuple[SingleAgentEpisode, ...]
@@ -508,17 +560,11 @@ class SampleReply:
     metrics: Any
     positions: tuple[SlotPosition, ...]
     callbacks: State | None
-    num_env_steps: int
-    num_agent_steps: Mapping[AgentId, int]
-    num_module_steps: Mapping[ModuleId, int]
+    counts: PlayCounts
     weights_version: int
-    agent_counts: Mapping[str, int] = field(default_factory=dict)
-    num_episodes_lost: int = 0
-    num_env_steps_lost: int = 0
     table_version: int = 0
     mapping_fingerprint: str = ""
     restarts: EnvRestarts = field(default_factory=EnvRestarts)
-    times: PlayTimes = field(default_factory=PlayTimes)
 
 
 @dataclass(frozen=True)

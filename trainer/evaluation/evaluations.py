@@ -264,7 +264,7 @@ class Evaluator:
                 {
                     **self._statistics(records, sample.num_env_steps),
                     **self._steps_of_agents(sample),
-                    **sample.times.entries(),
+                    **sample.counts.times.entries(),
                 }
             ),
             "num_episodes": len(records),
@@ -336,9 +336,9 @@ class Evaluator:
         if self.group.agents is None:
             return {}
         return {
-            "num_agent_steps_sampled": dict(sample.num_agent_steps),
-            "num_module_steps_sampled": dict(sample.num_module_steps),
-            **sample.agent_counts,
+            "num_agent_steps_sampled": dict(sample.counts.num_agent_steps),
+            "num_module_steps_sampled": dict(sample.counts.num_module_steps),
+            **sample.counts.agent_counts,
         }
 
     @staticmethod

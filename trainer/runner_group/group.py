@@ -24,6 +24,7 @@ from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
     ModuleWeights,
+    PlayCounts,
     SampleReply,
     SampleRequest,
     Weights,
@@ -484,16 +485,13 @@ class EnvRunnerGroup:
 
     def _with_losses(self, sample: GroupSample) -> GroupSample:
         """The sample, with what was lost since the last one."""
-        self.num_sub_env_restarts += sample.num_sub_env_restarts
+        self.num_sub_env_restarts += sample.counts.num_sub_env_restarts
         num_episodes, num_env_steps = self._records.take_losses()
         self.slot_states.log_drop()
         if not num_episodes and not num_env_steps:
             return sample
-        return replace(
-            sample,
-            num_episodes_lost=sample.num_episodes_lost + num_episodes,
-            num_env_steps_lost=sample.num_env_steps_lost + num_env_steps,
-        )
+        lost = PlayCounts(num_episodes_lost=num_episodes, num_env_steps_lost=num_env_steps)
+        return replace(sample, counts=sample.counts + lost)
 
     def replay(self, record: State) -> SampleReply | None:
         """Plays again in this process what a runner of such a group was asked; see `crash_files`.

@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trainer.env_runners.messages import (
     Assignment,
-    PlayTimes,
+    PlayCounts,
     SampleReply,
     SampleRequest,
     SlotPosition,
@@ -30,7 +30,6 @@ from trainer.runner_group.records import RunnerRecord
 from trainer.runner_group.rounds import Ask, RequestRound, Round, RoundResult, wait_for_end
 from trainer.runtime.engine import StallLimit
 from trainer.runtime.restart_policy import Attempts
-from trainer.types import AgentId, ModuleId
 
 # ---- group sample
 
@@ -44,78 +43,30 @@ class GroupSample:
         records: of finished episodes, ordered by slot, then time.
         numbers: the episode numbers of the records.
         metrics: what callbacks logged, one entry per runner.
-        num_env_steps: env steps made.
-        num_agent_steps, num_module_steps: actions of which the outcome is known, by agent and by
-            module.
-        agent_counts: with several agents: what happened to them, by name.
-        num_episodes_lost, num_env_steps_lost: of running episodes that had to be given up.
-        repair_s: seconds spent on replacing runners and sub-envs.
-        num_sub_env_restarts: sub-envs that were made anew because they failed.
-        times: where the time of the runners went, summed over them.
+        counts: what was played, in numbers.
     """
 
     episodes: list[SingleAgentEpisode]
     records: list[EpisodeRecord]
     numbers: list[int]
     metrics: list[Any]
-    num_env_steps: int
-    num_agent_steps: Mapping[AgentId, int]
-    num_module_steps: Mapping[ModuleId, int]
-    agent_counts: Mapping[str, int] = field(default_factory=dict)
-    num_episodes_lost: int = 0
-    num_env_steps_lost: int = 0
-    repair_s: float = 0.0
-    num_sub_env_restarts: int = 0
-    times: PlayTimes = field(default_factory=PlayTimes)
+    counts: PlayCounts
 
-    def num_steps(self, count_by: str) -> int:
-        """Steps played, counted by "env_steps" or by "agent_steps"."""
-        by_agent = count_by == "agent_steps"
-        return sum(self.num_agent_steps.values()) if by_agent else self.num_env_steps
+    @property
+    def num_env_steps(self) -> int:
+        """Env steps made."""
+        return self.counts.num_env_steps
 
     @classmethod
     def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
         """The sample that some replies make up, in that order."""
-        if len(replies) == 1:  # short rounds of the only runner: every call counts
-            (reply,) = replies
-            return cls(
-                list(reply.episodes),
-                list(reply.records),
-                list(reply.numbers),
-                [reply.metrics],
-                reply.num_env_steps,
-                dict(reply.num_agent_steps),
-                dict(reply.num_module_steps),
-                dict(reply.agent_counts),
-                reply.num_episodes_lost,
-                reply.num_env_steps_lost,
-                repair_s + reply.restarts.repair_s,
-                reply.restarts.count,
-                reply.times,
-            )
         return cls(
             episodes=[episode for reply in replies for episode in reply.episodes],
             records=[record for reply in replies for record in reply.records],
             numbers=[number for reply in replies for number in reply.numbers],
             metrics=[reply.metrics for reply in replies],
-            num_env_steps=sum(reply.num_env_steps for reply in replies),
-            num_agent_steps=_added(reply.num_agent_steps for reply in replies),
-            num_module_steps=_added(reply.num_module_steps for reply in replies),
-            agent_counts=_added(reply.agent_counts for reply in replies),
-            num_episodes_lost=sum(reply.num_episodes_lost for reply in replies),
-            num_env_steps_lost=sum(reply.num_env_steps_lost for reply in replies),
-            repair_s=repair_s + sum(reply.restarts.repair_s for reply in replies),
-            num_sub_env_restarts=sum(reply.restarts.count for reply in replies),
-            times=sum((reply.times for reply in replies), PlayTimes()),
+            counts=sum((reply.counts for reply in replies), PlayCounts(repair_s=repair_s)),
         )
-
-
-def _added(counts: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
-    """Counts by id, added up."""
-    total: Counter[Any] = Counter()
-    for more in counts:
-        total.update(more)
-    return dict(total)
 
 
 # ---- request ahead

@@ -342,7 +342,7 @@ class RunnerRecord:
             )
         for text in reply.restarts.texts:
             _LOGGER.warning("%s: %s", self.name.capitalize(), text)
-        num_lost = reply.num_episodes_lost - reply.restarts.num_episodes_lost
+        num_lost = reply.counts.num_episodes_lost - reply.restarts.num_episodes_lost
         if num_lost:  # the others were told above
             self.warn_of_lost_episodes(num_lost)
         self.commit(reply.positions, reply.callbacks)
