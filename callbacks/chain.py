@@ -36,8 +36,8 @@ from callbacks.spec import (
     object_problems,
 )
 from checkpoints import check_shape
-from checkpoints.state_shapes import TEXT, anything, fields, list_of
 from trainer_toolkit.arguments import require_keys
+from trainer_toolkit.checks import TEXT, anything, fields, list_of
 
 # ---- state matching
 #
@@ -250,7 +250,7 @@ __all__ = ["RESULT_PHASES", "CallbackChain", "CallbackGroup", "CallbackSpec", "R
 
 logger = logging.getLogger(__name__)
 
-CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": anything}))})
+CHAIN_STATE: Final = fields({"objects": list_of(fields({"class": TEXT, "state": anything()}))})
 """The shape of a chain's state."""
 
 

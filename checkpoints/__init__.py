@@ -60,9 +60,10 @@ from checkpoints.listing import (
 )
 from checkpoints.manifest import FileEntry, Manifest, version_differences
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
-from checkpoints.state_shapes import check_shape, like
+from checkpoints.state_shapes import check_shape
 from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import WhenOver, write_checkpoint
+from trainer_toolkit.checks import like
 from trainer_toolkit.files import FileSystem
 
 __all__ = [

@@ -75,7 +75,8 @@ from checkpoints.writer import (
     encode_checkpoint,
     write_encoded,
 )
-from trainer_toolkit.arguments import boolean, shown, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean, shown
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- live arrays

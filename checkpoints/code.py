@@ -30,7 +30,8 @@ from checkpoints.errors import (
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import CODE_FILE, Manifest
 from checkpoints.reader import read_code_bytes
-from trainer_toolkit.arguments import boolean, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean
 
 # ---- moved paths
 #

@@ -14,7 +14,7 @@ from checkpoints.codec import encode
 from checkpoints.listing import PathLike
 from checkpoints.manifest import CODE_FILE, FileEntry
 from checkpoints.reader import read_checkpoint, verify
-from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.checks import plain_scalar
 
 _NUMBERS: Final = "biuf"
 _MAX_TEXT: Final = 60

@@ -14,8 +14,9 @@ from checkpoints.errors import CheckpointError, CheckpointMismatchError, StateEr
 from checkpoints.listing import PathLike, resolve_path
 from checkpoints.manifest import MANIFEST_FILE, Migration, StateMigrations, checked_migrations
 from checkpoints.reader import read_checkpoint, read_manifest
-from checkpoints.state_shapes import TEXT, anything, check_shape, dict_of, fields, list_of, of_type
+from checkpoints.state_shapes import check_shape
 from checkpoints.strict_files import regular_file_size
+from trainer_toolkit.checks import TEXT, anything, dict_of, fields, list_of, of_type
 
 # ---- component tree
 
@@ -215,7 +216,7 @@ _SHAPE: Final = dict_of(
     fields(
         {
             "class": TEXT,
-            "args": list_of(anything),
+            "args": list_of(anything()),
             "kwargs": of_type(dict),
             "left_out": list_of(TEXT),
         }

@@ -18,7 +18,8 @@ from checkpoints.errors import CheckpointMismatchError
 from checkpoints.listing import PathLike
 from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.writer import write_whole_file
-from trainer_toolkit.arguments import boolean, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean
 
 _WEIGHTS: Final = "rl_module"
 """Last step of the path of components that hold weights."""

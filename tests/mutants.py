@@ -318,7 +318,7 @@ MUTANTS: Final[list[Mutant]] = [
         ("        self._set_running(running)\n\n\n# ---- reduce", "\n\n# ---- reduce"),
         ("            self._largest = before\n", "            pass\n"),
         ("            self._sums, self._minima = before\n", "            pass\n"),
-        ("        self._set_largest(largest)\n\n\ndef", "\n\ndef"),
+        ("        self._set_largest(largest)\n\n\n_SHARE", "\n\n_SHARE"),
         (
             "        self._minima.set(rows, priorities)\n        self._set_largest",
             "        self._set_largest",
@@ -560,7 +560,7 @@ MUTANTS: Final[list[Mutant]] = [
             "        if not np.count_nonzero(is_random):",
         ),
         (
-            '        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))',
+            '        check_shape(state, fields({"cur_stddev": ANY_NUMBER, "sub_exploration": of_type(dict)}))',
             "        pass",
         ),
     ),

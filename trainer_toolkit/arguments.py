@@ -3,26 +3,20 @@
     @takes(num_env_steps=integer(1), path=optional(path()))
     def play(self, num_env_steps: int, path: PathLike | None = None) -> None: ...
 
-A check is a predicate and the words that describe it, always together. It stands where a wrong
-argument would lead to wrong numbers, lost files, or an error that nobody can read;
-`tests/unit/test_edges.py` lists these places. Everywhere else Python's own errors are clear enough,
-and mypy judges our own calls. NumPy's scalars are numbers like any other: `takes` turns them into
-Python's, so that none gets into a state or a JSON file.
+A check stands where a wrong argument would lead to wrong numbers, lost files, or an error that
+nobody can read; `tests/unit/test_edges.py` lists these places. Everywhere else Python's own errors
+are clear enough, and mypy judges our own calls. NumPy's scalars are numbers like any other: `takes`
+turns them into Python's, so that none gets into a state or a JSON file.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
-import numbers
-import os
-import reprlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import numpy as np
+from trainer_toolkit.checks import Check, plain_scalar, shown
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,186 +25,11 @@ class ArgumentError(TypeError, ValueError):
     """An argument of a public function or method is nothing that it can use."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One condition on one value.
-
-    Attributes:
-        expected: completes the sentence "expected ...".
-        accepts: whether a value fulfils it; never raises.
-    """
-
-    expected: str
-    accepts: Callable[[Any], bool]
-
-
-def anything(expected: str = "any value") -> Check:
-    """Accepts every value."""
-    return Check(expected, lambda _: True)
-
-
-def boolean() -> Check:
-    """True or False (NumPy's too); 0 and 1 are not booleans."""
-    return Check("True or False", lambda value: isinstance(value, bool | np.bool_))
-
-
-def integer(minimum: int | None = None, maximum: int | None = None) -> Check:
-    """An int (NumPy's too, no bool), at least `minimum` and at most `maximum`."""
-    bound = "" if minimum is None else f" ≥ {minimum}"
-    bound += "" if maximum is None else f"{' and' if bound else ''} ≤ {maximum}"
-
-    def accepts(value: Any) -> bool:
-        # By type first: asking an abstract class takes longer than all the rest.
-        if type(value) is not int and (
-            isinstance(value, bool) or not isinstance(value, numbers.Integral)
-        ):
-            return False
-        return (minimum is None or int(value) >= minimum) and (
-            maximum is None or int(value) <= maximum
-        )
-
-    return Check(f"an int{bound}", accepts)
-
-
-def number(
-    minimum: float | None = None,
-    *,
-    maximum: float | None = None,
-    above: float | None = None,
-    infinite: bool = False,
-) -> Check:
-    """A real number (no bool, no NaN) within bounds.
-
-    Args:
-        minimum: the smallest value allowed.
-        maximum: the largest value allowed.
-        above: the value must be larger than this.
-        infinite: whether infinity is allowed.
-    """
-    bounds = [
-        f" {sign} {bound:g}"
-        for sign, bound in (("≥", minimum), (">", above), ("≤", maximum))
-        if bound is not None
-    ]
-
-    def accepts(value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            return False
-        try:
-            real = float(value)
-        except OverflowError:  # an int of more than 308 digits
-            return False
-        if math.isnan(real) or (math.isinf(real) and not infinite):
-            return False
-        within = (minimum is None or real >= minimum) and (maximum is None or real <= maximum)
-        return within and (above is None or real > above)
-
-    return Check("a number" + " and".join(bounds), accepts)
-
-
-def text() -> Check:
-    """A string that is not empty."""
-    return Check("a string", lambda value: isinstance(value, str) and bool(value))
-
-
-def path() -> Check:
-    """A path: a string that is not empty, or a `pathlib.Path`."""
-
-    def accepts(value: Any) -> bool:
-        if not isinstance(value, str | os.PathLike):
-            return False
-        plain = os.fspath(value)
-        return isinstance(plain, str) and bool(plain) and "\0" not in plain
-
-    return Check("a path (a string or a pathlib.Path)", accepts)
-
-
-def one_of(*choices: str | int | float | bool | None) -> Check:
-    """One of a few values, by type and value; NumPy's scalars count as Python's."""
-    names = ", ".join(repr(choice) for choice in choices)
-
-    def accepts(value: Any) -> bool:
-        value = plain_scalar(value)
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-
-    return Check(f"one of {names}", accepts)
-
-
-def function() -> Check:
-    """Anything that can be called."""
-    return Check("a callable", callable)
-
-
-def instance(kind: type | tuple[type, ...], expected: str) -> Check:
-    """An instance of a class."""
-    return Check(expected, lambda value: isinstance(value, kind))
-
-
-def mapping(of: Check | None = None) -> Check:
-    """A dict; with `of`, every value must fulfil it."""
-
-    def accepts(value: Any) -> bool:
-        if not isinstance(value, Mapping):
-            return False
-        return of is None or all(of.accepts(entry) for entry in value.values())
-
-    return Check("a dict" if of is None else f"a dict of {of.expected}", accepts)
-
-
-def several(of: Check | None = None) -> Check:
-    """A list or tuple; with `of`, every entry must fulfil it."""
-
-    def accepts(value: Any) -> bool:
-        if not isinstance(value, list | tuple):
-            return False
-        return of is None or all(of.accepts(entry) for entry in value)
-
-    return Check("a list" if of is None else f"a list of {of.expected}", accepts)
-
-
-def numeric() -> Check:
-    """What NumPy makes an array of numbers or booleans of."""
-
-    def accepts(value: Any) -> bool:
-        if type(value) is np.ndarray:
-            return value.dtype.kind in "biuf"
-        try:
-            return np.asarray(value).dtype.kind in "biuf"
-        except (ValueError, TypeError, RecursionError, OverflowError):
-            return False
-
-    return Check("an array of numbers", accepts)
-
-
-def optional(check: Check) -> Check:
-    """None, or what `check` accepts."""
-    return Check(
-        f"None or {check.expected}",
-        lambda value: value is None or check.accepts(value),
-    )
-
-
-def either(*checks: Check) -> Check:
-    """What any of the checks accepts."""
-    return Check(
-        " or ".join(check.expected for check in checks),
-        lambda value: any(check.accepts(value) for check in checks),
-    )
-
-
-def plain_scalar(value: Any) -> Any:
-    """A scalar of NumPy as Python's own; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def shown(value: Any) -> str:
-    """A value for an error text: short, whatever it is."""
-    try:
-        short = reprlib.Repr()
-        short.maxother, short.maxstring, short.maxlong = 60, 60, 40
-        return short.repr(value)
-    except Exception:  # noqa: BLE001 - a broken __repr__ must not hide what is wrong
-        return f"a {type(value).__name__}"
+def checked(value: Any, check: Check, *, name: str, error: type[Exception]) -> Any:
+    """The value, if it is accepted; else raises the error, which says what was expected."""
+    if not check.accepts(value):
+        raise error(f"`{name}={shown(value)}`: expected {check.expected}.")
+    return value
 
 
 def argument_error(where: str, name: str, value: Any, expected: str) -> ArgumentError:

@@ -23,7 +23,7 @@ import numpy as np
 
 from callbacks.optional_import import optional_module
 from checkpoints.code import moved_path
-from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.checks import plain_scalar
 from trainer_toolkit.files import numbered_beside, replacing
 from trainer_toolkit.trees import named_leaves
 

@@ -15,7 +15,7 @@ from trainer.config import AlgorithmConfig, Setting
 from trainer.config.config_values import ConfigValues
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.rllib_names.config import OLD_SETTINGS, REFUSED_NAMES, UNUSED_SETTINGS
-from trainer_toolkit.arguments import number
+from trainer_toolkit.checks import number
 
 _SCHEDULE = [[0, 1e-3], [1000, 1e-4]]
 _SPECIAL_VALUES: dict[str, Any] = {

@@ -17,7 +17,7 @@ from trainer.config.settings import schedule
 from trainer.errors import ConfigError, UnknownSettingError
 from trainer.modules import DefaultModelConfig, PolicySpec, RLModule, RLModuleSpec
 from trainer.rllib_names.config import UNUSED_SETTINGS
-from trainer_toolkit.arguments import integer, number
+from trainer_toolkit.checks import integer, number
 
 
 def _problems(config: AlgorithmConfig) -> str:

@@ -70,7 +70,7 @@ def test_what_is_not_offered_is_refused_with_what_to_do(name: str, value: Any, a
         ({"epsilon": 2.0}, "must not be above 1"),
         ({"replay_buffer_config": {"type": "EpisodReplayBuffer"}}, "Did you mean"),
         ({"replay_buffer_config": {"capacty": 5}}, "'capacity'"),
-        ({"replay_buffer_config": {"capacity": 0}}, "at least 1"),
+        ({"replay_buffer_config": {"capacity": 0}}, "an int ≥ 1 and"),
         ({"training_intensity": 0}, "> 0"),
     ],
 )

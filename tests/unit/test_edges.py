@@ -23,14 +23,8 @@ from trainer import tune
 from trainer.envs import multi_agent_env
 from trainer.modules.actor_critic import ActorCriticModule
 from trainer.testing.envs import CountdownEnv
-from trainer_toolkit.arguments import (
-    ArgumentError,
-    boolean,
-    either,
-    integer,
-    optional,
-    takes,
-)
+from trainer_toolkit.arguments import ArgumentError, takes
+from trainer_toolkit.checks import boolean, either, integer, optional
 
 _FLAG = "True or False"
 _PIECES = "None or a list of pieces (ConnectorV2)"

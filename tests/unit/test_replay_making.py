@@ -75,7 +75,7 @@ def test_an_own_class_gets_its_own_arguments() -> None:
         ({"prioritized_replay_eps": 1e-3}, "It is always 1e-6"),
         ({"storage_unit": None}, "Capacity always counts env steps"),
         ({"learning_starts": 20}, "num_steps_sampled_before_learning_starts"),
-        ({"capacity": 1e6}, "expected an integer"),
+        ({"capacity": 1e6}, "expected an int"),
         ({"alpha": "high"}, "alpha='high'"),
     ],
 )

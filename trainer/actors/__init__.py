@@ -52,7 +52,7 @@ from trainer.errors import (
     ActorTimeoutError,
     ActorUsageError,
 )
-from trainer_toolkit.arguments import integer
+from trainer_toolkit.checks import integer
 from trainer_toolkit.nearest_names import nearest
 
 __all__ = [

@@ -130,7 +130,8 @@ from trainer.runtime.machine_facts import installed_version
 from trainer.runtime.threads import OneThread, single_threaded_blas
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State
-from trainer_toolkit.arguments import boolean, instance, integer, mapping, optional, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean, instance, integer, mapping, optional
 from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 

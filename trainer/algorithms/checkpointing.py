@@ -48,7 +48,6 @@ from checkpoints import (
 )
 from checkpoints.code import large_globals
 from checkpoints.components import failed_component, naming_component
-from checkpoints.state_shapes import TEXT, anything, dict_of, fields, list_of, seed
 from checkpoints.strict_files import regular_file_size
 from trainer.actors.handles import get_actor_states, set_actor_states, with_kept
 from trainer.algorithms.building import algorithm_class, is_registered
@@ -61,6 +60,7 @@ from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
 from trainer.modules.by_module import without_only_id
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
+from trainer_toolkit.checks import SEED, TEXT, anything, dict_of, fields, list_of
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- state
@@ -69,7 +69,7 @@ ACTORS: Final = "actors"
 ATTRIBUTES: Final = "attributes"
 
 CONFIG: Final = fields(
-    {"class": TEXT, "settings": dict_of(anything), "code": list_of(TEXT), "root_seed": seed}
+    {"class": TEXT, "settings": dict_of(anything()), "code": list_of(TEXT), "root_seed": SEED}
 )
 _METRICS: Final = fields({"logger": LOGGER_STATE, "episodes": EPISODES_STATE})
 
@@ -171,7 +171,7 @@ class OwnAttributes:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it."""
-        check_shape(state, dict_of(anything))
+        check_shape(state, dict_of(anything()))
         if taken := sorted(self._of_ours.intersection(state)):
             raise CheckpointMismatchError(
                 f"The state gives attributes to a {type(self._algorithm).__name__} that belong to "

@@ -33,7 +33,7 @@ from trainer.modules.memory import StateForm, state_form
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import AgentId, Array, ModuleId, State
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
-from checkpoints import state_shapes as shapes
 from trainer.algorithms.run_modules import RunModules
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
@@ -55,6 +54,7 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
 from trainer.types import ModuleId, State
+from trainer_toolkit import checks
 from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
 
@@ -66,23 +66,23 @@ _SIMILARITY_OF_MISSPELT: Final = 0.75
 MODULES: Final = "modules"
 """The component of a checkpoint that says which modules there are."""
 
-_STATE: Final = shapes.fields(
+_STATE: Final = checks.fields(
     {
-        "version": shapes.count,
-        "modules": shapes.dict_of(
-            shapes.fields(
+        "version": checks.COUNT,
+        "modules": checks.dict_of(
+            checks.fields(
                 {
-                    "spec": shapes.one_of(SPEC_RECORD, shapes.NOTHING),
-                    "settings": shapes.dict_of(shapes.anything),
+                    "spec": checks.either(SPEC_RECORD, checks.NOTHING),
+                    "settings": checks.dict_of(checks.anything()),
                 },
             )
         ),
         "mapping": MAPPING_RECORD,
         "evaluation_mapping": MAPPING_RECORD,
-        "trained": shapes.one_of(shapes.list_of(shapes.TEXT), shapes.TEXT, shapes.NOTHING),
-        "updates_of_removed": shapes.dict_of(shapes.count),
+        "trained": checks.either(checks.list_of(checks.TEXT), checks.TEXT, checks.NOTHING),
+        "updates_of_removed": checks.dict_of(checks.COUNT),
     },
-    optional={"fingerprints": shapes.dict_of(shapes.TEXT)},
+    optional={"fingerprints": checks.dict_of(checks.TEXT)},
 )
 _NO_MODULES: Final = (
     CheckpointMismatchError,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from trainer.config.config_values import ConfigValues
 from trainer.config.settings import Merge, Setting
-from trainer_toolkit.arguments import Check, boolean, either, integer, mapping, number, optional
+from trainer_toolkit.checks import Check, boolean, either, integer, mapping, number, optional
 
 
 def _is_range(value: Any) -> bool:

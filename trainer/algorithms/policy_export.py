@@ -23,7 +23,8 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module, refuse_connectors
 from trainer.algorithms.policy_graph import PolicyGraph, PolicyNode, PolicyValue, graph_of_policy
 from trainer.types import ModuleId
-from trainer_toolkit.arguments import boolean, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean
 
 OPSET: Final = 17
 """Of 2022, which every current runtime reads."""

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from checkpoints import check_shape
-from checkpoints.state_shapes import fields
 from trainer.config import AlgorithmConfig
 from trainer.connectors import Normalization
 from trainer.evaluation import Subject
@@ -25,6 +24,7 @@ from trainer.evaluation.evaluations import subject_state
 from trainer.modules import ByModule
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import State
+from trainer_toolkit.checks import fields
 
 SAMPLE_AHEAD: Final = "sample_ahead"
 """The setting, and the component of a checkpoint."""

@@ -20,7 +20,6 @@ import numpy as np
 from callbacks import CallbackChain
 from callbacks.chain import ResultPhases
 from checkpoints import check_shape
-from checkpoints import state_shapes as shapes
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
 from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayCounts, added_by_id
@@ -36,6 +35,7 @@ from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
+from trainer_toolkit import checks
 from trainer_toolkit.trees import same
 
 # ---- counters
@@ -75,13 +75,15 @@ class UpdateCounts:
         )
 
 
-def _counts_by_id(value: Any, place: str) -> Iterator[str]:
-    """The check for counts by id; those of agents may be ints."""
-    yield from shapes.of_type(dict)(value, place)
-    if isinstance(value, dict):
-        yield from shapes.dict_of(shapes.count)(
-            {str(id_): steps for id_, steps in value.items()}, place
-        )
+def _problems_of_counts(value: Any, place: str) -> Iterator[str]:
+    """The problems of counts by id; ids of agents may be ints."""
+    by_text = value
+    if type(value) is dict:
+        by_text = {str(id_): steps for id_, steps in value.items()}
+    yield from checks.dict_of(checks.COUNT)(by_text, place)
+
+
+_COUNTS_BY_ID: Final = checks.by_place("counts by id", _problems_of_counts)
 
 
 @dataclass
@@ -153,14 +155,14 @@ class Counters:
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
         optional = {
-            "num_agent_steps_sampled": _counts_by_id,
-            "num_module_steps_sampled": _counts_by_id,
-            "num_agent_steps_trained": shapes.count,
-            "num_module_steps_trained": shapes.dict_of(shapes.count),
+            "num_agent_steps_sampled": _COUNTS_BY_ID,
+            "num_module_steps_sampled": _COUNTS_BY_ID,
+            "num_agent_steps_trained": checks.COUNT,
+            "num_module_steps_trained": checks.dict_of(checks.COUNT),
         }
-        whole = dict.fromkeys(self.get_state().keys() - optional.keys(), shapes.count)
+        whole = dict.fromkeys(self.get_state().keys() - optional.keys(), checks.COUNT)
         check_shape(
-            state, shapes.fields({**whole, "num_rows_owed": shapes.number}, optional=optional)
+            state, checks.fields({**whole, "num_rows_owed": checks.ANY_NUMBER}, optional=optional)
         )
 
     def set_state(self, state: State) -> None:

@@ -50,7 +50,8 @@ from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.seeding import Role, draw_root_seed
 from trainer.types import ModuleId
-from trainer_toolkit.arguments import instance, optional, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import instance, optional
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 if TYPE_CHECKING:

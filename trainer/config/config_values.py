@@ -40,7 +40,8 @@ from trainer.config.settings import (
 from trainer.errors import ConfigError, FrozenConfigError
 from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.old_names import OLD_NAMES, refuse_overrides
-from trainer_toolkit.arguments import boolean, mapping, require_keys, takes
+from trainer_toolkit.arguments import require_keys, takes
+from trainer_toolkit.checks import boolean, mapping
 from trainer_toolkit.trees import same
 
 _IF_TRUSTED: Final = (

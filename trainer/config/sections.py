@@ -24,7 +24,7 @@ from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
-from trainer_toolkit.arguments import (
+from trainer_toolkit.checks import (
     Check,
     anything,
     boolean,

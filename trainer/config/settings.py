@@ -29,7 +29,7 @@ from gymnasium import spaces
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
 from trainer.old_names import OLD_NAMES, OldName
 from trainer.types import ToBeDrawn
-from trainer_toolkit.arguments import Check, anything, number, plain_scalar, shown
+from trainer_toolkit.checks import Check, anything, number, plain_scalar, shown
 from trainer_toolkit.nearest_names import nearest
 from trainer_toolkit.trees import mapped, same
 

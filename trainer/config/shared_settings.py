@@ -24,7 +24,7 @@ from trainer.config.sections import (
 )
 from trainer.config.settings import INSTEAD_IN_EVALUATION, Setting, Translation, assignment
 from trainer.types import DEFAULT_MODULE_ID
-from trainer_toolkit.arguments import boolean
+from trainer_toolkit.checks import boolean
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from trainer.exploration import ExplorationSpec
 from trainer.modules import DefaultModelConfig, MultiRLModuleSpec, PolicySpec, RLModuleSpec
 from trainer.modules.by_module import why_no_module_id
 from trainer.runner_group import EnvRunnerGroup
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import nearest
 
 # ---- rule

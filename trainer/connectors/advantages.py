@@ -18,7 +18,8 @@ import numpy as np
 from trainer.episodes.episode_columns import ADVANTAGES, REWARDS, VALUE_TARGETS, VF_PREDS
 from trainer.errors import EpisodeError
 from trainer.types import Array
-from trainer_toolkit.arguments import boolean, number, require_keys, takes
+from trainer_toolkit.arguments import require_keys, takes
+from trainer_toolkit.checks import boolean, number
 
 SMALLEST_STD: Final = 1e-4
 """Advantages are divided by at least this (RLlib's value)."""

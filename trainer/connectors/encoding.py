@@ -18,8 +18,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints import state_shapes as shapes
-from checkpoints.state_shapes import dict_of, fields, number
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import with_rewards
 from trainer.errors import EnvContractError, EpisodeError, UnsupportedSpaceError
@@ -33,6 +31,8 @@ from trainer.spaces import (
     split_observation,
 )
 from trainer.types import Array, FloatArray, State
+from trainer_toolkit import checks
+from trainer_toolkit.checks import ANY_NUMBER, dict_of, fields
 
 # ---- normalization
 #
@@ -247,10 +247,10 @@ class Normalization:
         return rewards if self.rewards is None else self.rewards(rewards)
 
 
-REWARDS_STATE: Final = shapes.fields(
+REWARDS_STATE: Final = checks.fields(
     {
-        "clip": shapes.one_of(shapes.number, shapes.FLAG, shapes.NOTHING),
-        "factor": shapes.one_of(shapes.number, shapes.NOTHING),
+        "clip": checks.either(checks.ANY_NUMBER, checks.FLAG, checks.NOTHING),
+        "factor": checks.either(checks.ANY_NUMBER, checks.NOTHING),
     }
 )
 """The shape of a `RewardTransform` as plain data."""
@@ -585,7 +585,7 @@ class NormalizationStatistics:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
         now = self.get_state()
         moments = {name: like(now[name]) for name in ("observations", "returns")}
-        check_shape(state, fields({**moments, "running": dict_of(number)}))
+        check_shape(state, fields({**moments, "running": dict_of(ANY_NUMBER)}))
 
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called."""

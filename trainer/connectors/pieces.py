@@ -31,7 +31,8 @@ from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.episodes.nested import copied
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.types import AgentId, State
-from trainer_toolkit.arguments import instance, integer, optional, several, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import instance, integer, optional, several
 
 # ---- pieces
 

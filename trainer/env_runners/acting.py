@@ -24,7 +24,7 @@ from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import RLModule
 from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import Array, FloatArray
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 
 # ---- acting
 

@@ -21,7 +21,6 @@ import gymnasium
 from callbacks import CallbackChain
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
-from checkpoints.state_shapes import count, fields
 from trainer.connectors import ConnectedLayer, ConnectorFactories
 from trainer.env_runners.episode_player import EpisodePlayer, chunks_until_end
 from trainer.env_runners.messages import (
@@ -50,7 +49,8 @@ from trainer.runtime.engine import Signals
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import single_threaded_blas, sparing_old_objects
 from trainer.types import AgentId, Array, ModuleId, State
-from trainer_toolkit.arguments import argument_error, boolean, integer, optional, takes
+from trainer_toolkit.arguments import argument_error, takes
+from trainer_toolkit.checks import COUNT, boolean, fields, integer, optional
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- config view
@@ -676,7 +676,7 @@ class EnvRunner(Checkpointable, abc.ABC):
         super().check_state(state)
         if _OWN in state:
             with naming_component(_OWN):
-                check_shape(state[_OWN], fields({"weights_version": count}))
+                check_shape(state[_OWN], fields({"weights_version": COUNT}))
 
     def set_state(self, state: State) -> None:
         """See `Checkpointable`; weights hold until the next ones arrive from the learner."""

@@ -25,7 +25,8 @@ from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import EnvCreationError, EnvError, TaskError
 from trainer.name_resolution import PROGRAM, Source, imported, imported_module
-from trainer_toolkit.arguments import instance, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import instance
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- env context

@@ -14,7 +14,8 @@ import gymnasium
 from trainer.agent_ids import canonical_order, listed, same_texts, why_no_agent_id
 from trainer.errors import ConfigError, EnvContractError
 from trainer.types import AgentId
-from trainer_toolkit.arguments import instance, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import instance
 from trainer_toolkit.nearest_names import did_you_mean
 
 _WAYS: Final = (

@@ -36,7 +36,7 @@ from trainer.episodes import nested
 from trainer.episodes.lookback_buffer import Indices, InfoBuffer, LookbackBuffer
 from trainer.errors import EpisodeError, EpisodeIndexError, UnknownOutputError
 from trainer.metrics.statistic import exact_partials, rounded_sum
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- columns

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from checkpoints import state_shapes as shapes
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTIONS,
@@ -26,7 +25,8 @@ from trainer.episodes.episode_columns import (
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
 from trainer.types import State
-from trainer_toolkit.arguments import shown
+from trainer_toolkit import checks
+from trainer_toolkit.checks import shown
 
 if TYPE_CHECKING:
     from trainer.episodes.single_agent_episode import SingleAgentEpisode
@@ -74,30 +74,30 @@ _COLUMNS: Final = (
     "earlier_return",
 )
 
-_ROWS: Final = shapes.of_type(list, tuple, dict, np.ndarray, name="rows")
+_ROWS: Final = checks.of_type(list, tuple, dict, np.ndarray, name="rows")
 
-EPISODE_STATE: Final = shapes.fields(
+EPISODE_STATE: Final = checks.fields(
     {
-        "id_": shapes.TEXT,
-        "agent_id": shapes.one_of(shapes.TEXT, shapes.of_type(int), shapes.NOTHING),
-        "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "multi_agent_episode_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "t_started": shapes.count,
-        "t": shapes.count,
-        "is_terminated": shapes.FLAG,
-        "is_truncated": shapes.FLAG,
-        **{name: shapes.of_type(dict) for name in USER_DATA},
-        "lookback": shapes.count,
+        "id_": checks.TEXT,
+        "agent_id": checks.either(checks.TEXT, checks.of_type(int), checks.NOTHING),
+        "module_id": checks.either(checks.TEXT, checks.NOTHING),
+        "multi_agent_episode_id": checks.either(checks.TEXT, checks.NOTHING),
+        "t_started": checks.COUNT,
+        "t": checks.COUNT,
+        "is_terminated": checks.FLAG,
+        "is_truncated": checks.FLAG,
+        **{name: checks.of_type(dict) for name in USER_DATA},
+        "lookback": checks.COUNT,
         "observations": _ROWS,
-        "infos": shapes.one_of(shapes.of_type(list), shapes.NOTHING),
+        "infos": checks.either(checks.of_type(list), checks.NOTHING),
         "actions": _ROWS,
         "rewards": _ROWS,
-        "earlier_return": shapes.list_of(shapes.number),
-        "extra_model_outputs": shapes.of_type(dict),
+        "earlier_return": checks.list_of(checks.ANY_NUMBER),
+        "extra_model_outputs": checks.of_type(dict),
     },
     optional={
-        **dict.fromkeys(_CHANGES, shapes.one_of(shapes.list_of(shapes.number), shapes.NOTHING)),
-        "task": shapes.anything,
+        **dict.fromkeys(_CHANGES, checks.either(checks.list_of(checks.ANY_NUMBER), checks.NOTHING)),
+        "task": checks.anything(),
     },
 )
 """What a state looks like; whether its columns fit together is seen when an episode is made."""

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkpoints import CheckpointMismatchError
-from checkpoints import state_shapes as shapes
+from checkpoints import CheckpointMismatchError, check_shape
 from trainer.agent_ids import canonical_order
 from trainer.episodes.agent_ledger import AgentEnd, AgentLedger, AgentLine, OpenRow
 from trainer.episodes.episode_state import (
@@ -25,15 +24,16 @@ from trainer.episodes.episode_state import (
 from trainer.episodes.single_agent_episode import ActingRequest, SingleAgentEpisode, Stopwatch
 from trainer.errors import EpisodeError
 from trainer.types import AgentId, ModuleId, State
+from trainer_toolkit import checks
 
-_ID: Final = shapes.one_of(shapes.TEXT, shapes.of_type(int))
-_STEP: Final = shapes.of_type(int)
-_CLOCK: Final = shapes.of_type(np.ndarray)
-_PARTS: Final = shapes.list_of(shapes.number)
+_ID: Final = checks.either(checks.TEXT, checks.of_type(int))
+_STEP: Final = checks.of_type(int)
+_CLOCK: Final = checks.of_type(np.ndarray)
+_PARTS: Final = checks.list_of(checks.ANY_NUMBER)
 
 
-def _pairs(value: shapes.ShapeCheck) -> shapes.ShapeCheck:
-    return shapes.list_of(shapes.fields({"agent": _ID, "value": value}))
+def _pairs(value: checks.Check) -> checks.Check:
+    return checks.list_of(checks.fields({"agent": _ID, "value": value}))
 
 
 _ACCOUNTS: Final = ("before", "late", "late_earlier", "rounding", "rounding_earlier", "gone")
@@ -44,45 +44,45 @@ _COUNTS: Final = (
     "num_empty_steps",
 )
 
-_OPEN_ROW: Final = shapes.fields(
-    {"env_t": _STEP, "action": shapes.anything, "parts": _PARTS, "outputs": shapes.of_type(dict)},
-    optional={"request": shapes.fields({"timestep": shapes.count, "explore": shapes.FLAG})},
+_OPEN_ROW: Final = checks.fields(
+    {"env_t": _STEP, "action": checks.anything(), "parts": _PARTS, "outputs": checks.of_type(dict)},
+    optional={"request": checks.fields({"timestep": checks.COUNT, "explore": checks.FLAG})},
 )
-_LINE: Final = shapes.fields(
-    {"clock": _CLOCK, "episode": EPISODE_STATE, "open": shapes.one_of(_OPEN_ROW, shapes.NOTHING)}
+_LINE: Final = checks.fields(
+    {"clock": _CLOCK, "episode": EPISODE_STATE, "open": checks.either(_OPEN_ROW, checks.NOTHING)}
 )
-_END: Final = shapes.fields(
-    {"env_t": _STEP, "terminated": shapes.FLAG, "truncated": shapes.FLAG, "appeared": shapes.FLAG},
-    optional={"steps": shapes.count},  # which states of earlier versions lack
+_END: Final = checks.fields(
+    {"env_t": _STEP, "terminated": checks.FLAG, "truncated": checks.FLAG, "appeared": checks.FLAG},
+    optional={"steps": checks.COUNT},  # which states of earlier versions lack
 )
 
-LEDGER_STATE: Final[Mapping[str, shapes.ShapeCheck]] = {
-    "id_": shapes.TEXT,
-    "possible": shapes.one_of(shapes.list_of(_ID), shapes.NOTHING),
-    "rewards_after_end": shapes.TEXT,
-    "modules": _pairs(shapes.TEXT),
-    "episode_ids": _pairs(shapes.TEXT),
+LEDGER_STATE: Final[Mapping[str, checks.Check]] = {
+    "id_": checks.TEXT,
+    "possible": checks.either(checks.list_of(_ID), checks.NOTHING),
+    "rewards_after_end": checks.TEXT,
+    "modules": _pairs(checks.TEXT),
+    "episode_ids": _pairs(checks.TEXT),
     "env_t_started": _STEP,
     "env_t": _STEP,
-    "lookback": shapes.count,
-    "is_reset": shapes.FLAG,
-    "is_terminated": shapes.FLAG,
-    "is_truncated": shapes.FLAG,
+    "lookback": checks.COUNT,
+    "is_reset": checks.FLAG,
+    "is_terminated": checks.FLAG,
+    "is_truncated": checks.FLAG,
     "lines": _pairs(_LINE),
     "ends": _pairs(_END),
     "appeared": _pairs(_STEP),
-    "infos": shapes.list_of(shapes.fields({"env_t": _STEP, "value": _pairs(shapes.anything)})),
+    "infos": checks.list_of(checks.fields({"env_t": _STEP, "value": _pairs(checks.anything())})),
     **dict.fromkeys(_ACCOUNTS, _pairs(_PARTS)),
-    "gone_change": shapes.one_of(_PARTS, shapes.NOTHING),
-    "recent": shapes.list_of(_pairs(shapes.anything), length=2),
-    **dict.fromkeys(_COUNTS, shapes.count),
+    "gone_change": checks.either(_PARTS, checks.NOTHING),
+    "recent": checks.list_of(_pairs(checks.anything()), length=2),
+    **dict.fromkeys(_COUNTS, checks.COUNT),
 }
 """What the state of a ledger looks like."""
 
-_OWN_STATE: Final[Mapping[str, shapes.ShapeCheck]] = {
-    **{name: shapes.of_type(dict) for name in USER_DATA},
-    "number": shapes.one_of(shapes.of_type(int), shapes.NOTHING),
-    "task": shapes.anything,
+_OWN_STATE: Final[Mapping[str, checks.Check]] = {
+    **{name: checks.of_type(dict) for name in USER_DATA},
+    "number": checks.either(checks.of_type(int), checks.NOTHING),
+    "task": checks.anything(),
 }
 """What `MultiAgentEpisode` adds to it."""
 
@@ -166,7 +166,7 @@ def check_state(state: Any) -> None:
             fit; names the place.
     """
     try:
-        shapes.check_shape(state, shapes.fields({**LEDGER_STATE, **_OWN_STATE}))
+        check_shape(state, checks.fields({**LEDGER_STATE, **_OWN_STATE}))
     except CheckpointMismatchError as cause:
         raise _refused(str(cause)) from cause
     problem = _why_not_fitting(state)

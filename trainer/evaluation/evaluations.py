@@ -21,7 +21,6 @@ from typing import Any, Final, Protocol
 
 from callbacks import CallbackChain
 from checkpoints import StateError, check_shape, encode, state_array
-from checkpoints import state_shapes as shapes
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization
@@ -39,6 +38,7 @@ from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.group import ActedWith
 from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
+from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
 
 # ---- subject
@@ -442,47 +442,47 @@ class Evaluator:
 #
 # What the saved state of evaluation looks like, to be compared before it is taken.
 
-_TASKS_OF_A_SLOT: Final = shapes.fields(
+_TASKS_OF_A_SLOT: Final = checks.fields(
     {
-        "episode_number": shapes.count,
-        "env_seed": shapes.NOTHING,
-        "actions": shapes.list_of(shapes.anything),
-        "observation": shapes.NOTHING,
-        "episode": shapes.NOTHING,
-        "earlier_chunks": shapes.list_of(shapes.anything),
+        "episode_number": checks.COUNT,
+        "env_seed": checks.NOTHING,
+        "actions": checks.list_of(checks.anything()),
+        "observation": checks.NOTHING,
+        "episode": checks.NOTHING,
+        "earlier_chunks": checks.list_of(checks.anything()),
     },
-    optional={"tasks": shapes.list_of(shapes.of_type(list)), "env_state": shapes.anything},
+    optional={"tasks": checks.list_of(checks.of_type(list)), "env_state": checks.anything()},
 )
 
 
 # Reported metrics, perhaps made by a function of users: nothing is computed from them.
-_LAST: Final = shapes.of_type(dict)
+_LAST: Final = checks.of_type(dict)
 
-_EVALUATOR: Final = shapes.fields(
-    {"num_evaluations": shapes.count, "callbacks": CALLBACK_STATES},
+_EVALUATOR: Final = checks.fields(
+    {"num_evaluations": checks.COUNT, "callbacks": CALLBACK_STATES},
     optional={
-        "num_left_out": shapes.count,
+        "num_left_out": checks.COUNT,
         "metrics": LOGGER_STATE,
-        "slots": shapes.list_of(_TASKS_OF_A_SLOT),
-        "told_modules": shapes.list_of(shapes.TEXT),
+        "slots": checks.list_of(_TASKS_OF_A_SLOT),
+        "told_modules": checks.list_of(checks.TEXT),
     },
 )
 
 
-def _module_weights_like(weights: ModuleWeights) -> dict[str, shapes.ShapeCheck]:
+def _module_weights_like(weights: ModuleWeights) -> dict[str, checks.Check]:
     state = weights.to_state(state_array)
-    parts = {name: shapes.like(part) for name, part in state.items()}
-    return {**parts, "exploration": shapes.anything}  # a strategy's own, of any kind
+    parts = {name: checks.like(part) for name, part in state.items()}
+    return {**parts, "exploration": checks.anything()}  # a strategy's own, of any kind
 
 
-def _normalization_like(normalization: Normalization) -> shapes.ShapeCheck:
+def _normalization_like(normalization: Normalization) -> checks.Check:
     of_now = _normalization_state(normalization)
-    observations = {name: shapes.like(of_now[name]) for name in of_now if name == "observations"}
+    observations = {name: checks.like(of_now[name]) for name in of_now if name == "observations"}
     # Restoring may change whether rewards are clipped, so they need not be like those of now.
-    return shapes.fields(observations, optional={"rewards": REWARDS_STATE})
+    return checks.fields(observations, optional={"rewards": REWARDS_STATE})
 
 
-def subject_state(subject: Subject) -> shapes.ShapeCheck:
+def subject_state(subject: Subject) -> checks.Check:
     """The check for the state of another subject, of the same modules.
 
     Args:
@@ -490,26 +490,26 @@ def subject_state(subject: Subject) -> shapes.ShapeCheck:
     """
     ids = subject.weights.modules.ids
     modules = subject.weights.modules.map(_module_weights_like)
-    rest = {"timestep": shapes.count}
-    weights = shapes.fields(
+    rest = {"timestep": checks.COUNT}
+    weights = checks.fields(
         {
             **(
                 modules.only
                 if len(ids) == 1
-                else {"modules": shapes.fields(modules.map(shapes.fields))}
+                else {"modules": checks.fields(modules.map(checks.fields))}
             ),
             **rest,
         },
-        optional={"connectors": shapes.of_type(dict)},
+        optional={"connectors": checks.of_type(dict)},
     )
     in_force = subject.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
-    return shapes.fields(
-        {"iteration": shapes.count, "weights": weights, "normalization": normalization}
+    return checks.fields(
+        {"iteration": checks.COUNT, "weights": weights, "normalization": normalization}
     )
 
 
-def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
+def evaluation_state(subject: Subject) -> checks.Check:
     """The check for the component `evaluation`; states of earlier releases lack what is optional.
 
     Args:
@@ -517,17 +517,17 @@ def evaluation_state(subject: Subject) -> shapes.ShapeCheck:
     """
     # Of modules that there may not be any more; what does not fit is refused when it is made.
     of_others = {
-        "iteration": shapes.count,
-        "weights": shapes.of_type(dict),
-        "normalization": shapes.of_type(dict),
+        "iteration": checks.COUNT,
+        "weights": checks.of_type(dict),
+        "normalization": checks.of_type(dict),
         "table": TABLE_RECORD,
     }
-    return shapes.fields(
+    return checks.fields(
         {"evaluator": _EVALUATOR, "last": _LAST},
         optional={
-            "reported_at": shapes.one_of(shapes.count, shapes.NOTHING),
-            "running_of": shapes.one_of(shapes.count, shapes.NOTHING),
-            "running": shapes.one_of(subject_state(subject), shapes.fields(of_others)),
+            "reported_at": checks.either(checks.COUNT, checks.NOTHING),
+            "running_of": checks.either(checks.COUNT, checks.NOTHING),
+            "running": checks.either(subject_state(subject), checks.fields(of_others)),
         },
     )
 

@@ -15,14 +15,14 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.state_shapes import of_type
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.nn import ActionDistribution
 from trainer.nn.distributions import from_uniform, uniform_width
 from trainer.nn.optimizers import on_lines
 from trainer.seeding import NoiseKind
 from trainer.types import Array, State
-from trainer_toolkit.arguments import Check, integer, number
+from trainer_toolkit.arguments import checked
+from trainer_toolkit.checks import integer, number, of_type
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- schedules
@@ -243,18 +243,12 @@ def checked_number(
 ) -> float:
     """A finite number ≥ 0, or above it, and at most `maximum`; a ConfigError for anything else."""
     check = number(above=0.0) if above else number(0.0, maximum=maximum)
-    return float(_checked(value, check, name))
+    return float(checked(value, check, name=name, error=ConfigError))
 
 
 def checked_count(value: Any, *, name: str, minimum: int = 0) -> int:
     """A whole number of at least `minimum`; a ConfigError for anything else."""
-    return int(_checked(value, integer(minimum), name))
-
-
-def _checked(value: Any, check: Check, name: str) -> Any:
-    if not check.accepts(value):
-        raise ConfigError(f"`{name}={value!r}`: expected {check.expected}.")
-    return value
+    return int(checked(value, integer(minimum), name=name, error=ConfigError))
 
 
 def ramp(initial: float, final: float, *, start: int, length: int) -> ExplorationSchedule:

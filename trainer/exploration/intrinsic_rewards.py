@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape, like
-from checkpoints.state_shapes import ShapeCheck, array, fields, list_of, number, of_type
 from trainer.errors import ConfigError, ModuleError, UnknownSettingError
 from trainer.exploration.exploration import (
     ExploredSample,
@@ -31,6 +30,7 @@ from trainer.nn import (
 )
 from trainer.seeding import Role, position_rng
 from trainer.types import Array, State
+from trainer_toolkit.checks import ANY_NUMBER, Check, array, fields, list_of, of_type
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- feature network
@@ -325,7 +325,7 @@ class Curiosity(WithSubExploration):
         return state
 
     def check_state(self, state: State) -> None:
-        shapes: dict[str, ShapeCheck] = {"sub_exploration": of_type(dict)}
+        shapes: dict[str, Check] = {"sub_exploration": of_type(dict)}
         if self._networks is not None:
             shapes["networks"] = like(self._networks.get_state())
         check_shape(state, fields(shapes))
@@ -451,11 +451,11 @@ class RE3(WithSubExploration):
         return state
 
     def check_state(self, state: State) -> None:
-        shapes: dict[str, ShapeCheck] = {"sub_exploration": of_type(dict)}
+        shapes: dict[str, Check] = {"sub_exploration": of_type(dict)}
         if self._encoder is not None:
             shapes["encoder"] = like(self._encoder.parameters.get_state())
             shapes["memory"] = array(dtype=np.float32, shape=(None, self.embeds_dim))  # it grows
-            shapes["moments"] = list_of(number, length=3)
+            shapes["moments"] = list_of(ANY_NUMBER, length=3)
         check_shape(state, fields(shapes))
         super().check_state(state)
 

@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import check_shape
-from checkpoints.state_shapes import fields, number, of_type
 from trainer.errors import ConfigError, TrainerError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration.exploration import (
     ActionChoice,
@@ -37,6 +36,7 @@ from trainer.name_resolution import PROGRAM, Source, imported
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
+from trainer_toolkit.checks import ANY_NUMBER, fields, of_type
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- uniform actions
@@ -770,7 +770,7 @@ class ParameterNoise(WithSubExploration):
         return {"cur_stddev": self.current_stddev, **super().get_state()}
 
     def check_state(self, state: State) -> None:
-        check_shape(state, fields({"cur_stddev": number, "sub_exploration": of_type(dict)}))
+        check_shape(state, fields({"cur_stddev": ANY_NUMBER, "sub_exploration": of_type(dict)}))
         super().check_state(state)
 
     def set_state(self, state: State) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
-from checkpoints.state_shapes import anything, count, fields, number
 from trainer import seeding
 from trainer.connectors import Normalization, ObservationEncoder
 from trainer.episodes import nested
@@ -35,6 +34,7 @@ from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transit
 from trainer.runtime.engine import beat
 from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
+from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, fields
 
 # ---- settings
 #
@@ -202,10 +202,10 @@ class Learner(Checkpointable):
             with naming_component(OWN):
                 # What a subclass keeps besides numbers may grow: its keys are all that is known.
                 shapes = {
-                    name: number if type(value) in (int, float) else anything
+                    name: ANY_NUMBER if type(value) in (int, float) else anything()
                     for name, value in self.extra_state().items()
                 }
-                check_shape(state[OWN], fields({"num_updates": count, **shapes}))
+                check_shape(state[OWN], fields({"num_updates": COUNT, **shapes}))
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; if it does not fit, nothing is changed.

@@ -13,7 +13,7 @@ from callbacks.ready_made.metric_values import task_name
 from trainer.errors import MetricsError
 from trainer.metrics.statistic import rounded_mean, rounded_sum
 from trainer.types import DEFAULT_AGENT_ID, State
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 
 _STANDARD_LISTS: Final = frozenset({"episode_reward", "episode_lengths", "rewritten_return"})
 

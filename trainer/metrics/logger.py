@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from checkpoints import Checkpointable, check_shape
-from checkpoints import state_shapes as shapes
 from trainer.errors import MetricsError
 from trainer.metrics.result import (
     Key,
@@ -30,6 +29,7 @@ from trainer.metrics.result import (
 )
 from trainer.metrics.statistic import Delta, Stat, Statistic
 from trainer.types import State
+from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
 from trainer_toolkit.nearest_names import did_you_mean
 from trainer_toolkit.trees import leaves
@@ -38,47 +38,47 @@ from trainer_toolkit.trees import leaves
 #
 # What the states of metrics look like, to be compared before they are taken.
 
-_MOMENTS: Final = shapes.fields(
+_MOMENTS: Final = checks.fields(
     {
-        "count": shapes.count,
-        "nan_count": shapes.count,
-        "is_integral": shapes.FLAG,
-        "partials": shapes.list_of(shapes.number),
-        "low": shapes.one_of(shapes.number, shapes.NOTHING),
-        "high": shapes.one_of(shapes.number, shapes.NOTHING),
+        "count": checks.COUNT,
+        "nan_count": checks.COUNT,
+        "is_integral": checks.FLAG,
+        "partials": checks.list_of(checks.ANY_NUMBER),
+        "low": checks.either(checks.ANY_NUMBER, checks.NOTHING),
+        "high": checks.either(checks.ANY_NUMBER, checks.NOTHING),
     }
 )
 
-_OPTIONS: Final = shapes.fields(
+_OPTIONS: Final = checks.fields(
     {
-        "reduce": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "window": shapes.one_of(shapes.count, shapes.NOTHING),
-        "ema_coeff": shapes.one_of(shapes.number, shapes.NOTHING),
-        "percentiles": shapes.one_of(shapes.of_type(tuple), shapes.NOTHING),
-        "clear_on_reduce": shapes.FLAG,
-        "with_throughput": shapes.FLAG,
-        "throughput_ema_coeff": shapes.number,
-        "reduce_per_index_on_aggregate": shapes.FLAG,
-        "min_max": shapes.FLAG,
-        "is_wall_clock": shapes.FLAG,
+        "reduce": checks.either(checks.TEXT, checks.NOTHING),
+        "window": checks.either(checks.COUNT, checks.NOTHING),
+        "ema_coeff": checks.either(checks.ANY_NUMBER, checks.NOTHING),
+        "percentiles": checks.either(checks.of_type(tuple), checks.NOTHING),
+        "clear_on_reduce": checks.FLAG,
+        "with_throughput": checks.FLAG,
+        "throughput_ema_coeff": checks.ANY_NUMBER,
+        "reduce_per_index_on_aggregate": checks.FLAG,
+        "min_max": checks.FLAG,
+        "is_wall_clock": checks.FLAG,
     }
 )
 
-_KEPT: Final = shapes.fields({"values": shapes.list_of(shapes.number)})
-_LISTED: Final = shapes.fields(
+_KEPT: Final = checks.fields({"values": checks.list_of(checks.ANY_NUMBER)})
+_LISTED: Final = checks.fields(
     {
-        "values": shapes.list_of(
-            shapes.one_of(shapes.number, shapes.array(), shapes.of_type(list, tuple))
+        "values": checks.list_of(
+            checks.either(checks.ANY_NUMBER, checks.array(), checks.of_type(list, tuple))
         )
     }
 )
-_BY_INDEX: Final = shapes.fields({"entries": shapes.list_of(_MOMENTS)})
-_HEAD: Final = shapes.fields(
+_BY_INDEX: Final = checks.fields({"entries": checks.list_of(_MOMENTS)})
+_HEAD: Final = checks.fields(
     {
-        "key": shapes.list_of(shapes.of_type(str, int)),
+        "key": checks.list_of(checks.of_type(str, int)),
         "options": _OPTIONS,
-        "held": shapes.of_type(dict),
-        "new": shapes.of_type(dict),
+        "held": checks.of_type(dict),
+        "new": checks.of_type(dict),
     }
 )
 
@@ -106,40 +106,42 @@ def _option_problems(options: Options, place: str) -> Iterator[str]:
         yield f"{place} cannot be: {error}"
 
 
-LOGGER_STATE: Final = shapes.fields({"statistics": shapes.list_of(_statistic)})
+LOGGER_STATE: Final = checks.fields(
+    {"statistics": checks.list_of(checks.by_place("a statistic", _statistic))}
+)
 """Of a `MetricsLogger`."""
 
-_AGENT_RECORD: Final = shapes.fields(
+_AGENT_RECORD: Final = checks.fields(
     {
-        "agent_id": shapes.one_of(shapes.TEXT, shapes.of_type(int)),
-        "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "episode_return": shapes.number,
+        "agent_id": checks.either(checks.TEXT, checks.of_type(int)),
+        "module_id": checks.either(checks.TEXT, checks.NOTHING),
+        "episode_return": checks.ANY_NUMBER,
     },
-    optional={"length": shapes.one_of(shapes.count, shapes.NOTHING)},
+    optional={"length": checks.either(checks.COUNT, checks.NOTHING)},
 )
-_NUMBER: Final = shapes.one_of(shapes.number, shapes.of_type(bool))
-_RECORD: Final = shapes.fields(
+_NUMBER: Final = checks.either(checks.ANY_NUMBER, checks.of_type(bool))
+_RECORD: Final = checks.fields(
     {
-        "id_": shapes.TEXT,
-        "episode_return": shapes.number,
-        "length": shapes.count,
-        "agent_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "module_id": shapes.one_of(shapes.TEXT, shapes.NOTHING),
-        "custom_metrics": shapes.dict_of(_NUMBER),
-        "hist_data": shapes.dict_of(shapes.list_of(_NUMBER)),
+        "id_": checks.TEXT,
+        "episode_return": checks.ANY_NUMBER,
+        "length": checks.COUNT,
+        "agent_id": checks.either(checks.TEXT, checks.NOTHING),
+        "module_id": checks.either(checks.TEXT, checks.NOTHING),
+        "custom_metrics": checks.dict_of(_NUMBER),
+        "hist_data": checks.dict_of(checks.list_of(_NUMBER)),
     },
     optional={
-        "task": shapes.anything,
-        "rewritten_return": shapes.one_of(shapes.number, shapes.NOTHING),
-        "agents": shapes.list_of(_AGENT_RECORD),
+        "task": checks.anything(),
+        "rewritten_return": checks.either(checks.ANY_NUMBER, checks.NOTHING),
+        "agents": checks.list_of(_AGENT_RECORD),
     },
 )
 
-EPISODES_STATE: Final = shapes.fields(
+EPISODES_STATE: Final = checks.fields(
     {
-        "num_this_iteration": shapes.count,
-        "num_lifetime": shapes.count,
-        "records": shapes.list_of(_RECORD),
+        "num_this_iteration": checks.COUNT,
+        "num_lifetime": checks.COUNT,
+        "records": checks.list_of(_RECORD),
     }
 )
 """Of `EpisodeStatistics`."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import did_you_mean, nearest
 from trainer_toolkit.trees import at_path, leaves, named_leaves
 

@@ -17,7 +17,7 @@ import numpy as np
 from trainer.errors import MetricsError
 from trainer.metrics.result import REDUCTIONS, Options
 from trainer.types import State
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 
 # ---- exact sum
 #

@@ -37,7 +37,8 @@ from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.runtime.threads import single_threaded_blas
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
-from trainer_toolkit.arguments import argument_error, either, instance, mapping, optional
+from trainer_toolkit.arguments import argument_error
+from trainer_toolkit.checks import either, instance, mapping, optional
 
 # ---- actor critic
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView,
 from typing import Any, Final, Generic, TypeVar, cast
 
 from checkpoints import Checkpointable, CheckpointMismatchError, HasState
-from checkpoints.state_shapes import ShapeCheck, fields
 from trainer.errors import ConfigError, ModuleError
 from trainer.seeding import id_digest
 from trainer.types import DEFAULT_MODULE_ID, ModuleId
+from trainer_toolkit.checks import Check, fields
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _RESERVED: Final = frozenset(
@@ -100,9 +100,7 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
         return ByModule({next(iter(ids)): state} if len(ids) == 1 else state)
 
     @staticmethod
-    def state_shape(
-        shape: Callable[[ModuleId], ShapeCheck], ids: Collection[ModuleId]
-    ) -> ShapeCheck:
+    def state_shape(shape: Callable[[ModuleId], Check], ids: Collection[ModuleId]) -> Check:
         """The check for what `to_state` gives; `shape` is that for the value of one module."""
         shapes = {id_: shape(id_) for id_ in ids}
         return next(iter(shapes.values())) if len(shapes) == 1 else fields(shapes)

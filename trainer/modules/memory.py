@@ -31,7 +31,7 @@ from trainer.errors import ConfigError, ModuleError
 from trainer.modules.rl_module import RLModule, check_gradient
 from trainer.modules.spaces import masked_gradient, masked_outputs
 from trainer.types import Array
-from trainer_toolkit.arguments import integer
+from trainer_toolkit.checks import integer
 
 MAX_SEQ_LEN: Final = 20
 """Steps of a sequence where `model_config` does not say `max_seq_len`: RLlib's number."""

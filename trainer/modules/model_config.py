@@ -35,7 +35,7 @@ from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
 from trainer.types import Array
-from trainer_toolkit.arguments import boolean, integer, number, one_of, optional
+from trainer_toolkit.checks import boolean, integer, number, one_of, optional
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 # ---- model config

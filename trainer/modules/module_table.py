@@ -15,7 +15,6 @@ from types import CodeType
 from typing import Any, Final
 
 from checkpoints import StateError, encode
-from checkpoints import state_shapes as shapes
 from trainer.agent_ids import canonical_order
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.exploration import ExplorationSpec
@@ -31,7 +30,9 @@ from trainer.modules.rl_module import (
 from trainer.name_resolution import stranger
 from trainer.seeding import Role, position_rng
 from trainer.types import AgentId, ModuleId, State
-from trainer_toolkit.arguments import integer, takes
+from trainer_toolkit import checks
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import integer
 
 
 @dataclass(frozen=True)
@@ -140,29 +141,29 @@ class Matchups:
 
 # ---- plain data
 
-_PAIRS: Final = shapes.list_of(shapes.list_of(shapes.anything, length=2))
-MAPPING_RECORD: Final[shapes.ShapeCheck] = shapes.one_of(
-    shapes.NOTHING,
-    shapes.fields({"agents": _PAIRS}),
-    shapes.fields(
+_PAIRS: Final = checks.list_of(checks.list_of(checks.anything(), length=2))
+MAPPING_RECORD: Final[checks.Check] = checks.either(
+    checks.NOTHING,
+    checks.fields({"agents": _PAIRS}),
+    checks.fields(
         {
-            "pairings": shapes.list_of(
-                shapes.list_of(shapes.one_of(shapes.number, _PAIRS), length=2)
+            "pairings": checks.list_of(
+                checks.list_of(checks.either(checks.ANY_NUMBER, _PAIRS), length=2)
             ),
-            "seed": shapes.count,
+            "seed": checks.COUNT,
         }
     ),
-    shapes.fields({"code": shapes.TEXT}),
+    checks.fields({"code": checks.TEXT}),
 )
 """What `mapping_record` gives."""
 
-SPEC_RECORD: Final[shapes.ShapeCheck] = shapes.fields(
+SPEC_RECORD: Final[checks.Check] = checks.fields(
     {
-        "class": shapes.TEXT,
-        "observation_space": shapes.one_of(shapes.of_type(dict), shapes.NOTHING),
-        "action_space": shapes.one_of(shapes.of_type(dict), shapes.NOTHING),
-        "model_config": shapes.dict_of(shapes.anything),
-        "action_mask_key": shapes.one_of(shapes.TEXT, shapes.NOTHING),
+        "class": checks.TEXT,
+        "observation_space": checks.either(checks.of_type(dict), checks.NOTHING),
+        "action_space": checks.either(checks.of_type(dict), checks.NOTHING),
+        "model_config": checks.dict_of(checks.anything()),
+        "action_mask_key": checks.either(checks.TEXT, checks.NOTHING),
     }
 )
 """What `spec_record` gives."""
@@ -251,11 +252,11 @@ def spec_from_record(record: State) -> RLModuleSpec:
     )
 
 
-TABLE_RECORD: Final[shapes.ShapeCheck] = shapes.fields(
+TABLE_RECORD: Final[checks.Check] = checks.fields(
     {
-        "specs": shapes.dict_of(shapes.one_of(SPEC_RECORD, shapes.NOTHING)),
+        "specs": checks.dict_of(checks.either(SPEC_RECORD, checks.NOTHING)),
         "mapping": MAPPING_RECORD,
-        "version": shapes.count,
+        "version": checks.COUNT,
     }
 )
 """What `table_record` gives."""
@@ -270,12 +271,12 @@ def table_record(table: ModuleTable) -> State:
     }
 
 
-ACTING_RECORD: Final[shapes.ShapeCheck] = shapes.dict_of(
-    shapes.fields(
+ACTING_RECORD: Final[checks.Check] = checks.dict_of(
+    checks.fields(
         {
-            "is_greedy": shapes.FLAG,
-            "exploration": shapes.one_of(
-                shapes.dict_of(shapes.anything), shapes.TEXT, shapes.NOTHING
+            "is_greedy": checks.FLAG,
+            "exploration": checks.either(
+                checks.dict_of(checks.anything()), checks.TEXT, checks.NOTHING
             ),
         }
     )

@@ -22,7 +22,8 @@ from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
-from trainer_toolkit.arguments import either, instance, mapping, optional, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import either, instance, mapping, optional
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _LEARNER: Final = "learner"

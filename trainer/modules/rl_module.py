@@ -26,7 +26,8 @@ from trainer.modules.spaces import (
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, State
-from trainer_toolkit.arguments import argument_error, instance, takes
+from trainer_toolkit.arguments import argument_error, takes
+from trainer_toolkit.checks import instance
 from trainer_toolkit.trees import mapped
 
 # ---- space records

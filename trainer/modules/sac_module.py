@@ -36,7 +36,7 @@ from trainer.nn.torch_network import BACKENDS
 from trainer.runtime.threads import SideBySide
 from trainer.spaces import shown_images
 from trainer.types import Array
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 
 # ---- critics
 #

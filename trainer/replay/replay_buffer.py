@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from checkpoints import Checkpointable, NewArray, state_array
-from checkpoints import state_shapes as shapes
+from checkpoints import Checkpointable, NewArray, check_shape, state_array
 from checkpoints.errors import CheckpointMismatchError
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
@@ -41,28 +40,30 @@ from trainer.replay.step_ring import (
     template_of,
 )
 from trainer.types import Array, State
-from trainer_toolkit.arguments import argument_error, instance, several
+from trainer_toolkit import checks
+from trainer_toolkit.arguments import argument_error, checked
+from trainer_toolkit.checks import instance, number, several
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- state shape
 #
 # What the state of a replay buffer looks like, to be compared before it is taken.
 
-_STATE: Final = shapes.fields(
+_STATE: Final = checks.fields(
     {
-        "type": shapes.TEXT,
-        "capacity": shapes.count,
-        "num_added": shapes.count,
-        "following": shapes.array(dtype=np.int64, shape=(None,)),
-        "layout": shapes.dict_of(shapes.of_type(list)),
-        "columns": shapes.dict_of(shapes.array()),
-        "nesting": shapes.dict_of(shapes.anything),
-        "running_episodes": shapes.list_of(shapes.of_type(list)),
+        "type": checks.TEXT,
+        "capacity": checks.COUNT,
+        "num_added": checks.COUNT,
+        "following": checks.array(dtype=np.int64, shape=(None,)),
+        "layout": checks.dict_of(checks.of_type(list)),
+        "columns": checks.dict_of(checks.array()),
+        "nesting": checks.dict_of(checks.anything()),
+        "running_episodes": checks.list_of(checks.of_type(list)),
     },
     optional={
-        "alpha": shapes.number,
-        "priorities": shapes.array(dtype=np.float64, shape=(None,)),
-        "largest_priority": shapes.number,
+        "alpha": checks.ANY_NUMBER,
+        "priorities": checks.array(dtype=np.float64, shape=(None,)),
+        "largest_priority": checks.ANY_NUMBER,
     },
 )
 
@@ -70,7 +71,7 @@ _STATE: Final = shapes.fields(
 def check_replay_state(state: State) -> None:
     """Raises a CheckpointMismatchError unless the parts of a state fit each other."""
     if "layout" not in state or not isinstance(state["layout"], dict):
-        shapes.check_shape(state, _STATE)
+        check_shape(state, _STATE)
     problems = [*_STATE(state, ""), *_layout_problems(state)]
     if not problems:
         problems = [*_row_problems(state), *_nesting_problems(state)]
@@ -109,10 +110,10 @@ def _row_problems(state: State) -> list[str]:
     problems += [f"['columns'] has the unknown {name!r}" for name in given if name not in expected]
     for name in expected.keys() & given.keys():
         dtype, shape = expected[name]
-        problems += shapes.array(dtype=dtype, shape=shape)(given[name], f"['columns'][{name!r}]")
-    problems += shapes.array(shape=(rows,))(state["following"], "['following']")
+        problems += checks.array(dtype=dtype, shape=shape)(given[name], f"['columns'][{name!r}]")
+    problems += checks.array(shape=(rows,))(state["following"], "['following']")
     if "priorities" in state:
-        problems += shapes.array(shape=(rows,))(state["priorities"], "['priorities']")
+        problems += checks.array(shape=(rows,))(state["priorities"], "['priorities']")
     if not problems and not _are_rows(state["following"], rows, smallest=NO_ROW):
         problems.append("['following'] names rows that hold nothing")
     for index, entry in enumerate(state["running_episodes"]):
@@ -357,7 +358,7 @@ class ReplayBuffer(Checkpointable):
             ReplayError: nothing is stored, or a number is outside its range.
         """
         rng = rng or np.random.default_rng()
-        _check_share("gamma", gamma)
+        checked(gamma, _SHARE, name="gamma", error=ReplayError)
         rows = self._checked_draw(num_items, rng)
         columns, template = self._ring.columns, self._templates[OBS]
         if n_step == 1:
@@ -629,8 +630,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ReplayError: a number is outside its range.
         """
         super().__init__(capacity)
-        self._alpha = _number("alpha", alpha, maximum=math.inf)
-        self._beta = _number("beta", beta, maximum=1.0)
+        self._alpha = float(checked(alpha, number(0), name="alpha", error=ReplayError))
+        self._beta = float(checked(beta, _SHARE, name="beta", error=ReplayError))
         self._largest = 1.0
         self._make_trees()
 
@@ -670,7 +671,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _weights_of(self, rows: Array, beta: float | None) -> Array:
         exponent = self.beta if beta is None else beta
-        _check_share("beta", exponent)
+        checked(exponent, _SHARE, name="beta", error=ReplayError)
         # (N·P)^-β divided by its largest value: N and the total cancel out.
         weights = (self._sums.leaves[rows] / self._minima.root()) ** -exponent
         return weights.astype(np.float32)
@@ -759,17 +760,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._set_largest(largest)
 
 
-def _number(name: str, value: Any, *, maximum: float) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and 0 <= value <= maximum):
-        limits = "of at least 0" if maximum == math.inf else f"in [0, {maximum:g}]"
-        raise ReplayError(f"{name}={value!r}: expected a number {limits}.")
-    return float(value)
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise ReplayError(f"{name}={value!r}: expected a number in [0, 1].")
+_SHARE: Final = number(0, maximum=1)
 
 
 # ---- making

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,7 +14,8 @@ from checkpoints import NewArray, state_array
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.types import Array, State
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.arguments import checked
+from trainer_toolkit.checks import integer
 
 # ---- nesting
 #
@@ -438,16 +438,7 @@ class StepRing:
 
 def checked_capacity(capacity: Any) -> int:
     """The capacity, if it is one; raises a ReplayError."""
-    try:
-        steps = 0 if isinstance(capacity, bool) else operator.index(capacity)
-    except TypeError:
-        steps = 0
-    if not 1 <= steps <= MAX_STEPS:
-        raise ReplayError(
-            f"capacity={shown(capacity)}: expected an integer of at least 1 env step, and at most "
-            f"{MAX_STEPS:,}."
-        )
-    return steps
+    return int(checked(capacity, integer(1, MAX_STEPS), name="capacity", error=ReplayError))
 
 
 # ---- transitions

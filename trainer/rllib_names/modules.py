@@ -32,7 +32,8 @@ from trainer.errors import ModuleError
 from trainer.modules import RLModule
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import Array
-from trainer_toolkit.arguments import argument_error, numeric, require_keys, takes
+from trainer_toolkit.arguments import argument_error, require_keys, takes
+from trainer_toolkit.checks import numeric
 
 # ---- policies
 

@@ -23,7 +23,8 @@ from trainer.errors import EpisodeError
 from trainer.rllib_names.installing import renamed
 from trainer.rllib_names.runners import batch_of
 from trainer.types import DEFAULT_MODULE_ID, AgentId
-from trainer_toolkit.arguments import integer, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import integer
 
 
 class EpisodeNumberText(str):

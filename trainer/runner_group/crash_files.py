@@ -22,7 +22,6 @@ from checkpoints import (
     decode,
     encode,
 )
-from checkpoints import state_shapes as shapes
 from checkpoints.signatures import is_own, sign
 from trainer.connectors import Normalization
 from trainer.connectors.encoding import REWARDS_STATE
@@ -51,6 +50,7 @@ from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import GlobalGenerators, Role
 from trainer.types import AgentId, ModuleId, State
+from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
 from trainer_toolkit.files import replacing
 
@@ -70,82 +70,82 @@ _PLACE: Final = (
 )
 
 
-_NORMALIZATION: Final = shapes.fields(
+_NORMALIZATION: Final = checks.fields(
     {
-        "observations": shapes.one_of(
-            shapes.fields({name: shapes.array() for name in ("mean", "factors", "limits")}),
-            shapes.NOTHING,
+        "observations": checks.either(
+            checks.fields({name: checks.array() for name in ("mean", "factors", "limits")}),
+            checks.NOTHING,
         ),
-        "rewards": shapes.one_of(REWARDS_STATE, shapes.NOTHING),
+        "rewards": checks.either(REWARDS_STATE, checks.NOTHING),
     }
 )
-_ASSIGNMENT: Final = shapes.fields(
+_ASSIGNMENT: Final = checks.fields(
     {
-        "stream": shapes.count,
-        "ticket": shapes.one_of(shapes.count, shapes.NOTHING),
-        "stride": shapes.count,
-        "num_env_steps": shapes.one_of(shapes.count, shapes.NOTHING),
-        "num_episodes": shapes.one_of(shapes.count, shapes.NOTHING),
-        "whole_episodes": shapes.FLAG,
+        "stream": checks.COUNT,
+        "ticket": checks.either(checks.COUNT, checks.NOTHING),
+        "stride": checks.COUNT,
+        "num_env_steps": checks.either(checks.COUNT, checks.NOTHING),
+        "num_episodes": checks.either(checks.COUNT, checks.NOTHING),
+        "whole_episodes": checks.FLAG,
     },
-    optional={"num_agent_steps": shapes.one_of(shapes.count, shapes.NOTHING)},
+    optional={"num_agent_steps": checks.either(checks.COUNT, checks.NOTHING)},
 )
-_REQUEST: Final = shapes.fields(
+_REQUEST: Final = checks.fields(
     {
-        "assignments": shapes.tuple_of(_ASSIGNMENT),
-        "explore": shapes.one_of(shapes.FLAG, shapes.NOTHING),
-        "random_actions": shapes.FLAG,
-        "force_reset": shapes.FLAG,
-        "timestep": shapes.count,
-        "steps_per_chunk": shapes.NOTHING,
-        "returns_episodes": shapes.FLAG,
+        "assignments": checks.tuple_of(_ASSIGNMENT),
+        "explore": checks.either(checks.FLAG, checks.NOTHING),
+        "random_actions": checks.FLAG,
+        "force_reset": checks.FLAG,
+        "timestep": checks.COUNT,
+        "steps_per_chunk": checks.NOTHING,
+        "returns_episodes": checks.FLAG,
     }
 )
 _OF_MODULE: Final = {
-    "version": shapes.count,
-    "state": shapes.dict_of(shapes.array()),
-    "exploration": shapes.of_type(dict),
+    "version": checks.COUNT,
+    "state": checks.dict_of(checks.array()),
+    "exploration": checks.of_type(dict),
 }
-_CONNECTORS: Final = {"connectors": shapes.anything}  # of a user's own connectors
-_WEIGHTS: Final = shapes.one_of(
-    shapes.fields({**_OF_MODULE, "timestep": shapes.count}, optional=_CONNECTORS),
-    shapes.fields(
-        {"modules": shapes.dict_of(shapes.fields(_OF_MODULE)), "timestep": shapes.count},
+_CONNECTORS: Final = {"connectors": checks.anything()}  # of a user's own connectors
+_WEIGHTS: Final = checks.either(
+    checks.fields({**_OF_MODULE, "timestep": checks.COUNT}, optional=_CONNECTORS),
+    checks.fields(
+        {"modules": checks.dict_of(checks.fields(_OF_MODULE)), "timestep": checks.COUNT},
         optional=_CONNECTORS,
     ),
 )
-_RECORD: Final = shapes.fields(
+_RECORD: Final = checks.fields(
     {
-        "format_version": shapes.count,
-        "why": shapes.TEXT,
-        "env": shapes.TEXT,
-        "role": shapes.TEXT,
-        "place": shapes.fields(
-            {name: shapes.seed if name == "root_seed" else shapes.count for name in _PLACE}
+        "format_version": checks.COUNT,
+        "why": checks.TEXT,
+        "env": checks.TEXT,
+        "role": checks.TEXT,
+        "place": checks.fields(
+            {name: checks.SEED if name == "root_seed" else checks.COUNT for name in _PLACE}
         ),
-        "is_recreated": shapes.FLAG,
-        "number": shapes.count,
-        "positions": shapes.list_of(shapes.of_type(dict)),
-        "callbacks": shapes.one_of(CHAIN_STATE, shapes.NOTHING),
-        "evaluation": shapes.count,
-        "weights": shapes.one_of(_WEIGHTS, shapes.NOTHING),
-        "normalization": shapes.one_of(
-            _NORMALIZATION, shapes.dict_of(_NORMALIZATION), shapes.NOTHING
+        "is_recreated": checks.FLAG,
+        "number": checks.COUNT,
+        "positions": checks.list_of(checks.of_type(dict)),
+        "callbacks": checks.either(CHAIN_STATE, checks.NOTHING),
+        "evaluation": checks.COUNT,
+        "weights": checks.either(_WEIGHTS, checks.NOTHING),
+        "normalization": checks.either(
+            _NORMALIZATION, checks.dict_of(_NORMALIZATION), checks.NOTHING
         ),
-        "request": shapes.one_of(_REQUEST, shapes.NOTHING),
+        "request": checks.either(_REQUEST, checks.NOTHING),
     },
     optional={
         "table": TABLE_RECORD,
         "acting": ACTING_RECORD,
-        _SIGNATURE: shapes.TEXT,
-        "algorithm": shapes.TEXT,
-        "config": shapes.fields(
+        _SIGNATURE: checks.TEXT,
+        "algorithm": checks.TEXT,
+        "config": checks.fields(
             {
-                "class": shapes.TEXT,
-                "settings": shapes.dict_of(shapes.anything),
-                "code": shapes.list_of(shapes.TEXT),
+                "class": checks.TEXT,
+                "settings": checks.dict_of(checks.anything()),
+                "code": checks.list_of(checks.TEXT),
             },
-            optional={"root_seed": shapes.seed},
+            optional={"root_seed": checks.SEED},
         ),
     },
 )
@@ -284,7 +284,7 @@ def read_crash(path: str | Path) -> State:
     return record  # type: ignore[no-any-return]
 
 
-def _check(value: Any, shape: shapes.ShapeCheck, *, source: str) -> None:
+def _check(value: Any, shape: checks.Check, *, source: str) -> None:
     try:
         check_shape(value, shape)
     except CheckpointMismatchError as error:
@@ -322,7 +322,7 @@ def replay(
     _check(record["positions"], slots_of(module_specs, agents=agents), source="The crash file")
     _check(
         record["positions"],
-        shapes.list_of(shapes.anything, length=record["place"]["num_envs"]),
+        checks.list_of(checks.anything(), length=record["place"]["num_envs"]),
         source="The crash file",
     )
     table = _table(record, now=spec.table)

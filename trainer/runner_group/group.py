@@ -52,7 +52,8 @@ from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import OneThread
 from trainer.types import AgentId, State
-from trainer_toolkit.arguments import integer, number, optional, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import integer, number, optional
 from trainer_toolkit.trees import same
 
 _LOGGER = logging.getLogger(__name__)

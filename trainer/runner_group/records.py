@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
-from checkpoints import state_shapes as shapes
 from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
@@ -33,6 +32,7 @@ from trainer.errors import EpisodeError, RunnerLostError
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import AgentId, Array, ModuleId, State
+from trainer_toolkit import checks
 from trainer_toolkit.trees import same
 
 # ---- records
@@ -523,58 +523,58 @@ class RunnerRecords:
 # with an env, however loosely it keeps to its spaces, must be able to go on with it.
 
 
-def _played(episode: shapes.ShapeCheck) -> shapes.ShapeCheck:
+def _played(episode: checks.Check) -> checks.Check:
     """The check for the parts of a position, with episodes of a kind."""
-    return shapes.fields(
+    return checks.fields(
         {
-            "episode_number": shapes.count,
-            "env_seed": shapes.one_of(shapes.count, shapes.NOTHING),
-            "actions": shapes.list_of(shapes.anything),
-            "observation": shapes.anything,
-            "episode": shapes.one_of(episode, shapes.NOTHING),
-            "earlier_chunks": shapes.list_of(episode),
+            "episode_number": checks.COUNT,
+            "env_seed": checks.either(checks.COUNT, checks.NOTHING),
+            "actions": checks.list_of(checks.anything()),
+            "observation": checks.anything(),
+            "episode": checks.either(episode, checks.NOTHING),
+            "earlier_chunks": checks.list_of(episode),
         },
         optional={
-            "tasks": shapes.list_of(shapes.of_type(list)),
-            "env_state": shapes.anything,
-            "carried_state": shapes.anything,
-            "connectors": shapes.of_type(dict),
-            "memory": shapes.anything,
-            "steps_ahead": shapes.count,
+            "tasks": checks.list_of(checks.of_type(list)),
+            "env_state": checks.anything(),
+            "carried_state": checks.anything(),
+            "connectors": checks.of_type(dict),
+            "memory": checks.anything(),
+            "steps_ahead": checks.COUNT,
         },
     )
 
 
 _PLAYED: Final = _played(EPISODE_STATE)
-_PLAYED_BY_SEVERAL: Final = _played(shapes.of_type(dict))
+_PLAYED_BY_SEVERAL: Final = _played(checks.of_type(dict))
 
-CALLBACK_STATES: Final = shapes.dict_of(CHAIN_STATE)
+CALLBACK_STATES: Final = checks.dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
 
 def group_state(
     module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
-) -> shapes.ShapeCheck:
+) -> checks.Check:
     """The check for the state of an `EnvRunnerGroup`; the specs know the spaces of the envs."""
-    return shapes.fields(
+    return checks.fields(
         {
             "slots": slots_of(module_specs, agents=agents),
             "callbacks": CALLBACK_STATES,
-            "is_continued": shapes.FLAG,
+            "is_continued": checks.FLAG,
         },
         optional={
-            "lost": shapes.list_of(shapes.count, length=2),
-            "told_modules": shapes.list_of(shapes.TEXT),
+            "lost": checks.list_of(checks.COUNT, length=2),
+            "told_modules": checks.list_of(checks.TEXT),
         },
     )
 
 
 def slots_of(
     module_specs: ByModule[RLModuleSpec], *, agents: Collection[AgentId] | None = None
-) -> shapes.ShapeCheck:
+) -> checks.Check:
     """The check for the positions of env slots; arguments as in `group_state`."""
     if agents is not None:
-        return shapes.list_of(_slot_of_agents(agents))
+        return checks.list_of(_slot_of_agents(agents))
     module_spec = module_specs.only
 
     def slot(value: Any, place: str) -> Iterator[str]:
@@ -582,20 +582,21 @@ def slots_of(
         yield from problems or _slot_problems(value, place, module_spec)
 
     def slots(value: Any, place: str) -> Iterator[str]:
-        problems = list(shapes.list_of(slot)(value, place))
+        problems = list(of_slots(value, place))
         yield from problems or _unlike_each_other(value, place)
 
-    return slots
+    of_slots = checks.list_of(checks.by_place("a slot", slot))
+    return checks.by_place("a list of slots", slots)
 
 
-def _slot_of_agents(agents: Collection[AgentId]) -> shapes.ShapeCheck:
+def _slot_of_agents(agents: Collection[AgentId]) -> checks.Check:
     """The check for the position of a slot in which several agents play."""
 
     def slot(value: Any, place: str) -> Iterator[str]:
         problems = list(_PLAYED_BY_SEVERAL(value, place))
         yield from problems or _joint_problems(value, place, agents)
 
-    return slot
+    return checks.by_place("a slot", slot)
 
 
 def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId]) -> Iterator[str]:
@@ -624,7 +625,7 @@ def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId
     for name, value in joint:
         is_fit = isinstance(value, tuple) and len(value) == len(agents)
         if not is_fit or not all(isinstance(part, tuple) and len(part) <= 2 for part in value):
-            yield f"{place}['{name}'] is {shapes.described(value)}, expected a part for each agent"
+            yield f"{place}['{name}'] is {checks.described(value)}, expected a part for each agent"
             return
     steps = sum(nested.batch_length(chunk) for chunk in slot["actions"])
     if steps != slot["episode"]["env_t"]:
@@ -661,10 +662,10 @@ def _unlike_each_other(slots: list[dict[str, Any]], place: str) -> Iterator[str]
         example = example or rows
         for name, row in rows.items():
             if not isinstance(row, np.ndarray | np.generic | int | float | dict):
-                yield f"{inside}[{name!r}] holds {shapes.described(row)}, expected numbers"
+                yield f"{inside}[{name!r}] holds {checks.described(row)}, expected numbers"
             # They may be missing where random actions were played; they are not learnt from.
             elif name in example:
-                yield from shapes.like(example[name])(row, f"{inside}[{name!r}]")
+                yield from checks.like(example[name])(row, f"{inside}[{name!r}]")
 
 
 def _newest_outputs(slot: dict[str, Any]) -> dict[str, Any]:
@@ -696,18 +697,16 @@ def _chunk_problems(chunk: dict[str, Any], place: str, spec: RLModuleSpec) -> It
     for name in ("rewards", "earlier_return"):
         values = chunk[name]
         if isinstance(values, list):
-            yield from shapes.list_of(_reward)(values, f"{place}[{name!r}]")
+            yield from checks.list_of(_REWARD)(values, f"{place}[{name!r}]")
     for name, rows in chunk["extra_model_outputs"].items():
         if isinstance(rows, list):
             for index, row in enumerate(rows):
-                yield from shapes.like(rows[0])(
+                yield from checks.like(rows[0])(
                     row, f"{place}['extra_model_outputs'][{name!r}][{index}]"
                 )
 
 
-def _reward(value: Any, place: str) -> Iterator[str]:
-    if not is_number(value):
-        yield f"{place} is {shapes.described(value)}, expected a number"
+_REWARD: Final = checks.Check("a number", is_number)
 
 
 def _action_problems(
@@ -724,28 +723,28 @@ def _action_problems(
     yield from problems
 
 
-def _element(space: gym.Space[Any] | None, *, rows: bool = False) -> shapes.ShapeCheck:
+def _element(space: gym.Space[Any] | None, *, rows: bool = False) -> checks.Check:
     """The check for an element of a space, or for an array with a row for each of several."""
     if isinstance(space, spaces.Dict):
-        return shapes.fields({key: _element(part, rows=rows) for key, part in space.spaces.items()})
+        return checks.fields({key: _element(part, rows=rows) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
         return _tuple_of([_element(part, rows=rows) for part in space.spaces])
     if space is None or space.shape is None:
-        return shapes.anything
+        return checks.anything()
     shape, is_float = space.shape, np.issubdtype(space.dtype or np.float64, np.floating)
     kinds = "fiub" if is_float or isinstance(space, spaces.MultiBinary) else "iub"
 
-    def check(value: Any, place: str) -> Iterator[str]:
+    def problems(value: Any, place: str) -> Iterator[str]:
         found = _as_array(value)
         if found is None:
-            yield f"{place} is {shapes.described(value)}, expected an element of {space}"
+            yield f"{place} is {checks.described(value)}, expected an element of {space}"
         elif found.shape[rows:] != shape or (rows and not found.ndim):
             expected = ("n", *shape) if rows else shape
             yield f"{place} has shape {found.shape}, expected {expected}"
         elif found.dtype.kind not in kinds:
             yield f"{place} has dtype {found.dtype}, expected {space.dtype}"
 
-    return check
+    return checks.by_place(f"an element of {space}", problems)
 
 
 def _as_array(value: Any) -> Array | None:
@@ -758,15 +757,15 @@ def _as_array(value: Any) -> Array | None:
         return None
 
 
-def _tuple_of(parts: list[shapes.ShapeCheck]) -> shapes.ShapeCheck:
-    def check(value: Any, place: str) -> Iterator[str]:
+def _tuple_of(parts: list[checks.Check]) -> checks.Check:
+    def problems(value: Any, place: str) -> Iterator[str]:
         if type(value) is not tuple or len(value) != len(parts):
-            yield f"{place} is {shapes.described(value)}, expected a tuple of {len(parts)}"
+            yield f"{place} is {checks.described(value)}, expected a tuple of {len(parts)}"
             return
         for index, (part, entry) in enumerate(zip(parts, value, strict=True)):
             yield from part(entry, f"{place}[{index}]")
 
-    return check
+    return checks.by_place(f"a tuple of {len(parts)}", problems)
 
 
 # ---- group state

@@ -18,7 +18,7 @@ from typing import Any, Final
 from checkpoints import CheckpointError, FileSystem, decode, encode
 from checkpoints.links import check_links
 from trainer.errors import TuneError
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 
 DATA_FILE: Final = "tune_data.msgpack"
 _METADATA_FILE: Final = ".metadata.json"

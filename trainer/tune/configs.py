@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Literal
 from trainer.errors import TuneError
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.tune.parts import Part
-from trainer_toolkit.arguments import (
+from trainer_toolkit.checks import (
     Check,
     boolean,
     function,

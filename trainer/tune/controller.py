@@ -63,7 +63,7 @@ from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.turns import FILL, Turns
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.trees import copied_if_possible
 
 RowOf = Callable[[int, int], Row]

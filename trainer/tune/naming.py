@@ -15,7 +15,7 @@ from trainer.tune.population_based_training import (
 )
 from trainer.tune.scheduling import SCHEDULERS, TrialScheduler
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import did_you_mean
 
 _Made = TypeVar("_Made")

@@ -35,7 +35,7 @@ from trainer.tune.searchers import (
     Suggestion,
     refuse_dependent_samples,
 )
-from trainer_toolkit.arguments import plain_scalar, shown
+from trainer_toolkit.checks import plain_scalar, shown
 
 _NUM_STARTUP_TRIALS: Final = 10
 _EXACT: Final = (

@@ -24,8 +24,9 @@ from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.parts import Part
 from trainer.tune.rows import MISSING, Mode, number_at, ranking_key, score_at, value_at
-from trainer_toolkit import arguments as checks
-from trainer_toolkit.arguments import shown, takes
+from trainer_toolkit import checks
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)

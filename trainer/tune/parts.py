@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.checks import plain_scalar
 from trainer_toolkit.trees import mapped
 
 _AnyPart = TypeVar("_AnyPart", bound="Part")

@@ -31,8 +31,9 @@ from trainer.tune.search_space import (
     choice,
     sample_from,
 )
-from trainer_toolkit import arguments as checks
-from trainer_toolkit.arguments import shown, takes
+from trainer_toolkit import checks
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import shown
 from trainer_toolkit.trees import named_leaves, same
 
 ExploreFn = Callable[[dict[str, Any]], Mapping[str, Any]]

@@ -26,7 +26,8 @@ from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Mode, Row, adopt_objective, number_at, ranking_key, score_at
 from trainer.tune.search_space import SearchSpace
-from trainer_toolkit.arguments import boolean, integer, number, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean, integer, number
 
 _ROUNDING: Final = 1e-9
 """Slack for products of powers that are meant to be whole numbers."""

@@ -24,7 +24,7 @@ import numpy as np
 from trainer.config import AlgorithmConfig
 from trainer.errors import SearchSpaceError
 from trainer.types import ToBeDrawn
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import did_you_mean
 from trainer_toolkit.trees import mapped, same
 

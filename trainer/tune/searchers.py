@@ -21,7 +21,7 @@ from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Row, adopt_objective, number_at
 from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace
-from trainer_toolkit.arguments import shown
+from trainer_toolkit.checks import shown
 
 HowOver = Literal["complete", "pruned", "failed"]
 """How a trial ended: at its own end or a stop criterion; stopped early; with an error."""

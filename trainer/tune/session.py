@@ -24,7 +24,7 @@ from trainer.metrics import ResultDict
 from trainer.runtime.engine import beat
 from trainer.seeding import Role, position_rng
 from trainer.tune.checkpoint import Checkpoint
-from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.checks import plain_scalar
 from trainer_toolkit.interrupts import ArrivalFlag
 
 _LOGGER = logging.getLogger(__name__)

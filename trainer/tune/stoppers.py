@@ -19,7 +19,8 @@ import numpy as np
 from trainer.errors import TuneError
 from trainer.tune.parts import Part
 from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
-from trainer_toolkit.arguments import integer, number, one_of, optional, shown, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import integer, number, one_of, optional, shown
 from trainer_toolkit.trees import copied_if_possible
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {

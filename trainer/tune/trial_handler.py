@@ -51,7 +51,7 @@ from trainer.tune.trainables import (
     TrainableSpec,
     take_over_names,
 )
-from trainer_toolkit.arguments import plain_scalar
+from trainer_toolkit.checks import plain_scalar
 from trainer_toolkit.interrupts import signals_deferred
 
 STOP_GRACE_S: Final = 5.0

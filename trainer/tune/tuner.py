@@ -35,7 +35,8 @@ from trainer.tune.journal_file import (
 from trainer.tune.restored import RestoredExperiment, read_header
 from trainer.tune.results import ResultGrid
 from trainer.tune.setup import PARAMETERS_FOLDER, ExperimentSetup, check_kind
-from trainer_toolkit.arguments import boolean, takes
+from trainer_toolkit.arguments import takes
+from trainer_toolkit.checks import boolean
 from trainer_toolkit.files import numbered_beside
 
 _ELSEWHERE: Final = "another RunConfig(name=…)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.config.config_values import ConfigValues
 from trainer.config.settings import GivenSchedule, Setting, schedule
-from trainer_toolkit.arguments import boolean, integer, number, one_of
+from trainer_toolkit.checks import boolean, integer, number, one_of
 
 
 class DQNTrainingSection(ConfigValues, section="training"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.config.config_values import ConfigValues
 from trainer.config.settings import GivenSchedule, Setting, schedule
-from trainer_toolkit.arguments import boolean, number, optional
+from trainer_toolkit.checks import boolean, number, optional
 
 
 class PPOTrainingSection(ConfigValues, section="training"):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from trainer.config.config_values import ConfigValues
 from trainer.config.settings import GivenSchedule, Setting, schedule
-from trainer_toolkit.arguments import Check, boolean, either, mapping, number, one_of, optional
+from trainer_toolkit.checks import Check, boolean, either, mapping, number, one_of, optional
 
 _NO_LR: Final = Check(
     "None, because SAC has three learning rates: `actor_lr`, `critic_lr` and `alpha_lr`",
