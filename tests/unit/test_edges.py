@@ -40,7 +40,7 @@ def algo() -> Iterator[Any]:
         yield made
 
 
-_STEPS = "an int ≥ 0 and ≤ 9007199254740992"
+_STEPS = "an int ≥ 0 and ≤ 9,007,199,254,740,992"
 EDGES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     # Files that are replaced, code that runs: the text "no" would count as True.
     ("Checkpointable.save_to_path", ("x",), {"background": "no"}, _FLAG),
@@ -74,7 +74,7 @@ EDGES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("EnvRunner.sample", (), {"num_timesteps": 2.5}, "None or an int"),
     ("EnvRunnerGroup.sample_env_steps", (), {"num_env_steps": 2.5}, _STEPS),
     ("EnvRunnerGroup.sample_agent_steps", (), {"num_agent_steps": -1}, _STEPS),
-    ("EnvRunnerGroup.add_workers", (), {"num_workers": 5000}, "an int ≤ 4096"),
+    ("EnvRunnerGroup.add_workers", (), {"num_workers": 5000}, "an int ≤ 4,096"),
     ("EnvRunnerGroup.foreach_env_runner", (repr,), {"timeout_seconds": "3"}, "None or a number"),
     # Tuning: it would come out after hours, or be written to the journal.
     ("ASHAScheduler.__init__", (), {"max_t": "100"}, "a number"),
