@@ -302,7 +302,7 @@ def test_journals(every: int, experiment: Path, tmp_path: Path, canary: Canary) 
         {"env": "trainer.testing.FailingEnv"},
         {"exploration_config": {"type": NAMES[2]}},
         {"evaluation_config": {"env": NAMES[1]}},
-        {"env": {"__domain__": f"choice([{ENV!r}, {NAMES[0]!r}])"}},
+        {"env": {"$domain": f"choice([{ENV!r}, {NAMES[0]!r}])"}},
     ],
 )
 def test_experiments_that_name_code_are_refused_before_a_trial_begins(

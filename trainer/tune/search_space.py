@@ -26,6 +26,7 @@ from trainer.errors import SearchSpaceError
 from trainer.types import ToBeDrawn
 from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.plain_json import NotPlainError, from_json, to_json
 from trainer_toolkit.trees import mapped, same
 
 Path = tuple[Any, ...]
@@ -635,11 +636,11 @@ class SearchSpace:
         index = domain.index(value) if isinstance(domain, Choice) else None
         if index is not None:
             return {"choice": index}
-        plain = _plain(value)
-        if plain is not None:
-            return {"value": plain}
-        if isinstance(domain, SampleFrom):
-            return {"again": True}
+        try:
+            return {"value": to_json(value)}
+        except NotPlainError:
+            if isinstance(domain, SampleFrom):
+                return {"again": True}
         raise SearchSpaceError(
             f"{name}={shown(value)} is a {type(value).__name__} that is none of the values of "
             f"{domain!r} and cannot be written to the journal; expected numbers, strings, lists "
@@ -658,7 +659,7 @@ class SearchSpace:
             if not isinstance(value, Mapping):
                 params[name] = value
             elif "value" in value:
-                params[name] = _from_plain(value["value"])
+                params[name] = from_json(value["value"])
             elif "again" in value:
                 again.append(name)
             else:
@@ -680,32 +681,6 @@ class SearchSpace:
 
     def _domain(self, name: str) -> Domain | None:
         return self.parameters.get(name) or self.explored.get(name)
-
-
-def _plain(value: Any) -> Any:
-    """Nested lists, tuples and dicts of plain scalars as JSON holds them; None for other values."""
-    if value is None or type(value) in (bool, int, float, str):
-        return [value]
-    if isinstance(value, np.generic):
-        return [value.item()]
-    if type(value) in (list, tuple):
-        entries = [_plain(each) for each in value]
-        name = "list" if type(value) is list else "tuple"
-        return None if any(each is None for each in entries) else {name: entries}
-    if type(value) is dict and all(type(key) is str for key in value):
-        named = {key: _plain(each) for key, each in value.items()}
-        return None if any(each is None for each in named.values()) else {"dict": named}
-    return None
-
-
-def _from_plain(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return plain[0]
-    ((kind, entries),) = plain.items()
-    if kind == "dict":
-        return {key: _from_plain(each) for key, each in entries.items()}
-    values = [_from_plain(each) for each in entries]
-    return values if kind == "list" else tuple(values)
 
 
 # ---- sample_from

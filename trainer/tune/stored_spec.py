@@ -39,17 +39,17 @@ from trainer.tune.journal_entries import MOST
 from trainer.tune.parts import Part
 from trainer.tune.search_space import Domain, SampleFrom
 from trainer.tune.stoppers import Bounds, StopCriteria
+from trainer_toolkit.plain_json import NotPlainError, from_json, to_json
 
 _AnyConfig = TypeVar("_AnyConfig", TuneConfig, RunConfig)
 
 FORMAT: Final = 1
-_DOMAIN: Final = "__domain__"
-_CONFIG: Final = "__config__"
-_TUPLE: Final = "__tuple__"
-_PART: Final = "__part__"
-_DURATION: Final = "__seconds__"
-_DISTRIBUTION: Final = "__distribution__"
-_CODE: Final = "__code__"
+_DOMAIN: Final = "$domain"
+_CONFIG: Final = "$config"
+_PART: Final = "$part"
+_DURATION: Final = "$seconds"
+_DISTRIBUTION: Final = "$distribution"
+_CODE: Final = "$code"
 """What cannot be made again, as text to be compared and shown."""
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -102,10 +102,6 @@ _PARTS: Final = ("trainable", "space", "metric", "mode", "searcher", "scheduler"
 """What must be the same at a restore."""
 
 
-class _NotPlainError(Exception):
-    """A part of a space is code."""
-
-
 class _NeedsCallerError(TuneError):
     """A part must be given again."""
 
@@ -150,7 +146,7 @@ def plain_space(param_space: Any) -> Any:
                 return None
             return {_CONFIG: name, "settings": _plain(param_space.given_settings())}
         return _plain(dict(param_space or {}))
-    except (_NotPlainError, TypeError, ValueError):
+    except (NotPlainError, TypeError, ValueError):
         return None
 
 
@@ -163,21 +159,15 @@ def space_of_plain(plain: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, SampleFrom):
-        raise _NotPlainError
-    if isinstance(value, Domain):
+    return to_json(value, of_object=_tagged)
+
+
+def _tagged(value: Any) -> dict[str, Any]:
+    """What a domain, a ready-made part or a duration becomes."""
+    if isinstance(value, Domain) and not isinstance(value, SampleFrom):
         text = repr(value)
-        if repr(domain_of_text(text)) != text:
-            raise _NotPlainError
-        return {_DOMAIN: text}
-    if isinstance(value, Mapping):
-        if not all(type(key) is str and not key.startswith("__") for key in value):
-            raise _NotPlainError
-        return {key: _plain(entry) for key, entry in value.items()}
-    if type(value) is list:
-        return [_plain(entry) for entry in value]
-    if type(value) in (tuple, range):
-        return {_TUPLE: [_plain(entry) for entry in value]}
+        if repr(domain_of_text(text)) == text:
+            return {_DOMAIN: text}
     if isinstance(value, Part):
         return {_PART: described_part(value)}
     if isinstance(value, dt.timedelta):
@@ -185,25 +175,23 @@ def _plain(value: Any) -> Any:
     distribution = optuna_search.text_of_distribution(value)
     if distribution is not None:
         return {_DISTRIBUTION: distribution}
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    raise _NotPlainError
+    raise NotPlainError(f"{value!r:.80} is code")
 
 
 def _of_plain(plain: Any) -> Any:
-    if isinstance(plain, Mapping):
-        if _DOMAIN in plain:
-            return domain_of_text(plain[_DOMAIN])
-        if _TUPLE in plain:
-            return tuple(_of_plain(entry) for entry in plain[_TUPLE])
-        if _PART in plain:
-            return made_again(plain[_PART])
-        if _DURATION in plain:
-            return dt.timedelta(seconds=plain[_DURATION])
-        if _DISTRIBUTION in plain:
-            return optuna_search.distribution_of_text(plain[_DISTRIBUTION])
-        return {key: _of_plain(entry) for key, entry in plain.items()}
-    return [_of_plain(entry) for entry in plain] if isinstance(plain, list) else plain
+    return from_json(plain, of_tag=_untagged)
+
+
+def _untagged(tag: str, content: Any) -> Any:
+    if tag == _DOMAIN:
+        return domain_of_text(content)
+    if tag == _PART:
+        return made_again(content)
+    if tag == _DURATION:
+        return dt.timedelta(seconds=content)
+    if tag == _DISTRIBUTION:
+        return optuna_search.distribution_of_text(content)
+    raise NotPlainError(f"there is no tag {tag!r}")
 
 
 # ---- parts as plain data
@@ -213,7 +201,7 @@ def _described(value: Any) -> Any:
     """An argument as JSON data; what is code in it makes it text."""
     try:
         return _plain(value)
-    except (_NotPlainError, SearchSpaceError):
+    except (NotPlainError, SearchSpaceError):
         return {_CODE: steady(repr(value))}
 
 
