@@ -67,10 +67,18 @@ def hostile_values(rng: Rng) -> Any:
     return rng.choice(choices)()
 
 
+TAGS: Final = (
+    *("$tuple", "$range", "$float", "$dict", "$domain", "$part", "$seconds", "$distribution"),
+    *("$config", "$code", "$unknown"),
+)
+
+
 def hostile_json(rng: Rng) -> Any:
     """A hostile value that JSON can hold."""
     while True:
         value = hostile_values(rng)
+        if rng.random() < 0.2:  # as `trainer_toolkit.plain_json` and the journal's header write it
+            value = {rng.choice(TAGS): value}
         try:
             json.dumps(value)
         except (TypeError, ValueError, RecursionError):
