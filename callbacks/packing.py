@@ -92,7 +92,7 @@ def find_culprit(thing: object, name: str, *, dumps: Callable[[Any], bytes]) -> 
             break
         seen.add(id(part.value))
         trail.append(part)
-    return _told(trail)
+    return _culprit(trail)
 
 
 def _first_failing(thing: object, seen: set[int], dumps: Callable[[Any], bytes]) -> _Part | None:
@@ -106,7 +106,7 @@ def _first_failing(thing: object, seen: set[int], dumps: Callable[[Any], bytes])
     return None
 
 
-def _told(trail: list[_Part]) -> Culprit:
+def _culprit(trail: list[_Part]) -> Culprit:
     """The trail as a clause: members extend a name, relations start a new one."""
     names = [trail[0].label]
     relations = []

@@ -430,7 +430,7 @@ class Checkpointable:
         del self._save_under_way  # not None: a state may show all attributes of an instance
         if save.is_void:
             return
-        error = save.tell()
+        error = save.take_error()
         if error is None:
             self._fire_saved(str(save.path))
         if save.when_over is not None:

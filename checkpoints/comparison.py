@@ -103,11 +103,11 @@ def diff_checkpoints(first: PathLike, second: PathLike) -> CheckpointDifference:
     codes = [manifest.code for manifest in manifests]
     if any(codes):
         found[CODE_FILE] = _compared(codes[0], codes[1], lambda: ())
-    told = [
+    contents = [
         {key: value for key, value in manifest.metadata.items() if key != SAVED_AT}
         for manifest in manifests  # the place is no part of what was saved
     ]
-    metadata = differences(told[0], told[1])
+    metadata = differences(contents[0], contents[1])
     return CheckpointDifference(found, tuple(metadata))
 
 

@@ -323,7 +323,7 @@ class BackgroundSave:
         if not self.is_void:
             self._thread.join()
 
-    def tell(self) -> CheckpointWriteError | None:
+    def take_error(self) -> CheckpointWriteError | None:
         """Return why it failed, or None; from now on the owner knows."""
         atexit.unregister(self._log_at_exit)
         return self._write_error()

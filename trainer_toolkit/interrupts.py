@@ -108,30 +108,30 @@ system begins to wait only when that is over, so Ctrl-C could have to wait for a
 class ArrivalFlag:
     """How one thread tells another that something has come.
 
-    A lock that is free once something was told, since signals do a wait for it no harm.
+    A lock that is free once something was put, since signals do a wait for it no harm.
     `concurrent.futures.wait` holds locks that an interrupt would leave locked. And
     `queue.SimpleQueue.get(timeout=…)` waits for ever if a signal's handler is at work when the time
     is up (CPython up to 3.12: what is left of the time is negative then).
     """
 
     def __init__(self) -> None:
-        self._nothing_told = threading.Lock()
-        self._nothing_told.acquire()
+        self._empty = threading.Lock()
+        self._empty.acquire()
 
     def put(self) -> None:
         """Tells it; from any thread."""
         with contextlib.suppress(RuntimeError):  # it was told already
-            self._nothing_told.release()
+            self._empty.release()
 
     def clear(self) -> None:
-        """Forgets what was told so far."""
-        self._nothing_told.acquire(blocking=False)
+        """Forgets what was put so far."""
+        self._empty.acquire(blocking=False)
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until something is told, or so many seconds; one wait takes what was told."""
+        """Waits until something is put, or so many seconds; one wait takes what was put."""
         until = time.monotonic() + timeout_s
         left_s = timeout_s
-        while not self._nothing_told.acquire(timeout=min(max(0.0, left_s), _SLICE_S)):
+        while not self._empty.acquire(timeout=min(max(0.0, left_s), _SLICE_S)):
             left_s = until - time.monotonic()
             if left_s <= 0.0:
                 return

@@ -103,7 +103,7 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
         self.is_behind = False
         self.num_lost = 0
-        self._has_told = False
+        self._has_logged = False
         self._same = same
         self._newest_lost: object = None
         self.is_awaited = is_awaited
@@ -179,7 +179,7 @@ class BackgroundWriter:
             if not self.has_lost(item):
                 self.num_lost += 1
                 self._newest_lost = self._what(item)
-            is_first, self._has_told = not self._has_told, True
+            is_first, self._has_logged = not self._has_logged, True
         if is_first:
             text = repr(reason) if isinstance(reason, BaseException) else reason
             _LOGGER.warning(
@@ -328,7 +328,7 @@ class ResultLogger(RLlibCallback):
         self._has_new_evaluation = True
         self._is_refused: bool | None = None  # None: not known before the first row
         self._num_lost_before = 0
-        self._num_lost_told = 0
+        self._num_lost_logged = 0
         self._unwritten: Mapping[str, Any] | None = None
         self._written_early: Any = None
         self._writer: BackgroundWriter | None = None
@@ -372,8 +372,8 @@ class ResultLogger(RLlibCallback):
         algorithm.after_train_result(self._on_saved, phase="report")
 
     def _on_complete(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
-        self._num_lost_told = self.num_rows_lost
-        count_fault(result, NUM_LOST_ROWS, self._num_lost_told)
+        self._num_lost_logged = self.num_rows_lost
+        count_fault(result, NUM_LOST_ROWS, self._num_lost_logged)
         self._refuse_path_of_others(algorithm)
         self._has_new_evaluation = getattr(algorithm, "has_new_evaluation", True)
         self._unwritten = result
@@ -381,7 +381,7 @@ class ResultLogger(RLlibCallback):
     def _on_saved(self, result: Mapping[str, Any]) -> None:
         self._write(result)
         # Since the result got its count, so that a row that was written early counts as well.
-        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost - self._num_lost_told)
+        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost - self._num_lost_logged)
 
     def _refuse_path_of_others(self, algorithm: AlgorithmView) -> None:
         """Keeps a new run away from where another algorithm of this process still writes."""

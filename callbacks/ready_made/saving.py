@@ -85,7 +85,7 @@ class SavingCallback(RLlibCallback):
         self.num_failed_saves = 0
         self._on_error = on_error
         self._is_background = background
-        self._causes_told: set[tuple[str, int | None]] = set()
+        self._causes_logged: set[tuple[str, int | None]] = set()
         self._has_looked = False
         self._is_new_run = True
 
@@ -212,8 +212,8 @@ class SavingCallback(RLlibCallback):
         if result is not None:
             count_fault(result, NUM_FAILED_SAVES, 1)
         cause = _cause_of(error)
-        if cause not in self._causes_told:
-            self._causes_told.add(cause)
+        if cause not in self._causes_logged:
+            self._causes_logged.add(cause)
             _LOGGER.warning(
                 "A checkpoint could not be saved; training goes on, and further failures of this "
                 "kind are only counted, in fault_tolerance/%s. %s",

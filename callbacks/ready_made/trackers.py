@@ -300,7 +300,7 @@ class ServiceSender:
         """
         self.abandon()
         begun_at = changed_at = time.monotonic()
-        before, has_told = self._progress(), False
+        before, has_logged = self._progress(), False
         while not self.flush(_LOOK_EVERY_S):
             now = time.monotonic()
             if (progress := self._progress()) != before:
@@ -314,8 +314,8 @@ class ServiceSender:
                     patience_s,
                 )
                 return False
-            if not has_told and now - begun_at >= _TOLD_AFTER_S:
-                has_told = True
+            if not has_logged and now - begun_at >= _TOLD_AFTER_S:
+                has_logged = True
                 _LOGGER.warning(
                     "%s is still busy with what it was sent; the end waits while it gets on. "
                     "Ctrl-C ends the wait.",

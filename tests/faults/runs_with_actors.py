@@ -88,19 +88,19 @@ class Reporting(RLlibCallback):
     """Tells the actors, and counts for itself, in runners and in the main process."""
 
     def __init__(self) -> None:
-        self.num_told = 0
+        self.num_delivered = 0
 
     def on_episode_end(self, *, episode: Any, prev_episode_chunks: Any, **kwargs: Any) -> None:
         chunks = [*prev_episode_chunks, episode]
         told("teacher", "take_episode", episode.id_, sum(chunk.get_return() for chunk in chunks))
-        self.num_told += 1
+        self.num_delivered += 1
 
     def on_train_result(self, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
         iteration = result["training_iteration"]
         told("teacher", "take_result", iteration, result["env_runners/episode_return_mean"])
         level = told("teacher", "level", iteration)
         result["num_logged"] = told("log", "take", iteration, level)
-        self.num_told += 1
+        self.num_delivered += 1
         write_pids(algorithm)
 
     def on_algorithm_init(self, *, algorithm: Any, **kwargs: Any) -> None:

@@ -248,7 +248,7 @@ def test_what_callbacks_of_runners_were_told_is_part_of_the_state(tmp_path: Path
     with made.build_algo() as algo:
         algo.train(), algo.train()  # the second one adds a module
         state = decode(encode(algo.get_state(not_components="config")))
-        assert state["env_runners"]["told_modules"] == ["first", "main"]
+        assert state["env_runners"]["known_modules"] == ["first", "main"]
         algo.train()
         expected = outcome(algo, [])
         (told,) = [one.told for one in algo.env_runner.callbacks.objects]
@@ -256,7 +256,7 @@ def test_what_callbacks_of_runners_were_told_is_part_of_the_state(tmp_path: Path
     for forgets in (False, True):
         with made.build_algo() as algo:
             if forgets:
-                del state["env_runners"]["told_modules"]
+                del state["env_runners"]["known_modules"]
             algo.set_state(state)
             algo.train()
             assert bool(different(outcome(algo, []), expected)) is forgets

@@ -242,13 +242,13 @@ def test_a_metric_that_does_not_show_is_told_once(
     logger, hidden = MetricsLogger(root=True), HiddenMetrics()
     logger.log_value(key, 5)
     for _ in range(2):
-        hidden.tell(logger.peek(), standard)
+        hidden.warn(logger.peek(), standard)
     shown = ResultDict(overlaid(logger.peek(), standard)).flat()
     assert shown.items() >= standard.flat().items()
     assert is_told is (len(shown) == len(standard.flat()))
     assert ["does not appear" in text for text in caplog.messages] == [True] * is_told
     hidden = HiddenMetrics()
-    hidden.tell(logger.peek(), standard, but=logger.peek())  # what showed before
+    hidden.warn(logger.peek(), standard, but=logger.peek())  # what showed before
     assert len(caplog.messages) == is_told
 
 
@@ -272,7 +272,7 @@ def test_a_metric_that_is_taken_for_a_standard_one_is_told_once(
     logger, hidden = MetricsLogger(root=True), HiddenMetrics()
     logger.log_value(key, 5, min_max=False)
     for _ in range(2):
-        hidden.tell(logger.peek(), standard)
+        hidden.warn(logger.peek(), standard)
     assert ResultDict(overlaid(logger.peek(), standard))[key] == 5
     assert [f"{key!r} is found where" in text for text in caplog.messages] == [True] * is_told
 

@@ -97,6 +97,6 @@ def test_in_a_process_of_another_machine_actors_are_refused_with_what_to_do(
 ) -> None:
     monkeypatch.setenv(registry.ELSEWHERE_VARIABLE, "")
     of_main_process = registry.ActorRegistry("/nowhere", "")
-    registry.tell_this_process(of_main_process, machine="head-node")
+    registry.join_registry(of_main_process, machine="head-node")
     with pytest.raises(ActorNameError, match=r"of the machine head-node.*do not reach it"):
         actors.get_actor("counter")

@@ -75,7 +75,7 @@ def test_states_of_callbacks_go_on_with_a_restored_experiment(tmp_path: Path) ->
 def test_states_that_cannot_be_written_leave_what_was_there_and_no_draft(tmp_path: Path) -> None:
     (tmp_path / "callbacks.msgpack").mkdir()
     with pytest.raises(OSError, match="callbacks"):
-        CallbackCaller([Counting()]).save(tmp_path, num_told=0, iteration=0)
+        CallbackCaller([Counting()]).save(tmp_path, num_delivered=0, iteration=0)
     assert [path.name for path in tmp_path.iterdir()] == ["callbacks.msgpack"]
 
 

@@ -96,15 +96,15 @@ class Answer:
 
     _was_asked = True  # until it is made: of one that was refused nothing is told
 
-    def __init__(self, label: str, told: set[str] | None = None) -> None:
+    def __init__(self, label: str, logged: set[str] | None = None) -> None:
         """Nothing is known yet.
 
         Args:
             label: which call it is, for messages.
-            told: which calls a warning was given for already.
+            logged: which calls a warning was given for already.
         """
         self.label = label
-        self._told: set[str] = set() if told is None else told
+        self._logged: set[str] = set() if logged is None else logged
         self._was_asked = False
         self.arrival = Arrival()
         self._value: tuple[Any] | None = None
@@ -115,9 +115,9 @@ class Answer:
 
     def __del__(self) -> None:
         # No caller can ask any more: an error must not vanish. Once per method is enough.
-        is_wanted = not self._was_asked and self.label not in self._told
+        is_wanted = not self._was_asked and self.label not in self._logged
         if is_wanted and self.arrival.outcome is not None and self.packed is None:
-            self._told.add(self.label)
+            self._logged.add(self.label)
             try:
                 self.value()
             except Exception as error:  # noqa: BLE001 - it is what is told
@@ -288,7 +288,7 @@ class Room:
         self._is_open = True
         self._wake_all()
 
-    def tell(self, reason: str) -> None:
+    def warn(self, reason: str) -> None:
         """Warns that a caller waits, once."""
         if self._has_warned:
             return
@@ -311,7 +311,7 @@ class Room:
             until = time.monotonic() + self.patience_s
             while not self._counts(num_bytes, then, self._is_half_full):
                 if time.monotonic() >= until:
-                    self.tell("much is under way")
+                    self.warn("much is under way")
                 flag.wait(self.patience_s)
         finally:
             self._waiting.remove(flag)
@@ -392,7 +392,7 @@ class Link:
         self._lock = threading.RLock()
         self._end: ActorError | None = None
         self._was_closed = False
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._reader = threading.Thread(
             target=self._read, name=f"answers of {address.describe()}", daemon=True
         )
@@ -429,7 +429,7 @@ class Link:
             packed = pack_arguments(plain, named, f"the arguments of {method}()")
         except PackingError as error:
             raise SerializationError(f"{label} was not called: {error}") from error
-        request = _Request(Answer(label, self._told), method, packed, tuple(waits_for))
+        request = _Request(Answer(label, self._logged), method, packed, tuple(waits_for))
         request.counted_bytes = request.num_bytes()
         self._room.enter(request.counted_bytes, lambda: self._outbox.append(request))
         self._send_what_is_ready()
@@ -468,7 +468,7 @@ class Link:
                     self._room.grow(num_bytes - request.counted_bytes)
             body = pickle.dumps((request.method, request.packed_arguments, values), 5)
             if not self._writable.poll(self._room.patience_s * 1000):
-                self._room.tell("its process takes nothing in: it may have been stopped")
+                self._room.warn("its process takes nothing in: it may have been stopped")
             self._connection.send_bytes(HEADER.pack(number, VALUE) + body)
         except OSError:
             pass  # the reader sees the same, and tells everyone who waits

@@ -33,7 +33,7 @@ import cloudpickle
 
 from callbacks import PackingError
 from callbacks.packing import pack_object
-from trainer.actors.registry import ActorRegistry, Ending, tell_this_process
+from trainer.actors.registry import ActorRegistry, Ending, join_registry
 from trainer.errors import ActorUsageError, SerializationError
 from trainer.runtime.messages import describe_failure, pack
 from trainer.runtime.private_folder import check_peer
@@ -86,7 +86,7 @@ def is_actor() -> bool:
 def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     """The life of an actor; returns only if its object could not be made."""
     _Here.is_actor = True
-    prepare_process(bootstrap.import_path, partial(tell_this_process, bootstrap.visible_registry))
+    prepare_process(bootstrap.import_path, partial(join_registry, bootstrap.visible_registry))
     if bootstrap.has_forkserver is not None:
         die_with_parent(has_forkserver=bootstrap.has_forkserver)
     calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
@@ -94,7 +94,7 @@ def run(listener: socket.socket, bootstrap: ActorBootstrap) -> None:
     try:
         factory: Callable[[], Any] = unpack(bootstrap.packed_factory)
         handler = factory()
-    except BaseException as error:  # noqa: BLE001 - told to everyone who calls
+    except BaseException as error:  # noqa: BLE001 - sent to everyone who calls
         failure = describe_failure(error)
         bootstrap.registry.note_end(bootstrap.actor_id, Ending(_FAILED_TO_BEGIN, failure=failure))
         flush_output()
@@ -155,7 +155,7 @@ def _answer(handler: object, connection: Connection[Any, Any], message: bytes, n
         value = getattr(handler, method)(*arguments, **keywords)
         _refuse_what_has_not_run(value, f"the result of {name}.{method}()")
         kind, answer = VALUE, pack_value(value, f"the result of {name}.{method}()")
-    except BaseException as error:  # noqa: BLE001 - told to the caller, who raises it
+    except BaseException as error:  # noqa: BLE001 - sent to the caller, who raises it
         kind, answer = FAILURE, pack(describe_failure(error))
     flush_output()
     try:

@@ -459,8 +459,8 @@ def _text(error: OSError) -> str:
 
 def _log_once(problem: OSError | str) -> None:
     text = problem if isinstance(problem, str) else _text(problem)
-    if text not in _Process.told:
-        _Process.told.add(text)
+    if text not in _Process.logged:
+        _Process.logged.add(text)
         _LOGGER.warning("%s. It is ignored when actors are looked for; remove it.", text)
 
 
@@ -474,21 +474,21 @@ def _run_folders() -> list[str]:
 
 def _runtime_folder() -> Sequence[str]:
     """The folder that the login gives to this user alone, if there is one."""
-    told = os.environ.get("XDG_RUNTIME_DIR", "")
-    if not os.path.isabs(told) or len(os.fsencode(told)) > _LONGEST_SOCKET_PATH // 2:  # noqa: PTH117
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.path.isabs(given) or len(os.fsencode(given)) > _LONGEST_SOCKET_PATH // 2:  # noqa: PTH117
         return ()
     try:
-        PrivateFolder(told).check()
+        PrivateFolder(given).check()
     except OSError:
         return ()  # of the user who logged in, before `su` or `sudo`; or gone
-    return (told,)
+    return (given,)
 
 
 def _detached_folders() -> list[str]:
     """Where the user's detached actors are, the preferred one first."""
-    told = os.environ.get(DETACHED_REGISTRY_VARIABLE)
-    if told:
-        return [told]
+    given = os.environ.get(DETACHED_REGISTRY_VARIABLE)
+    if given:
+        return [given]
     folders = [f"{folder}/local-trainer-detached" for folder in _runtime_folder()]
     home, cache = os.path.expanduser("~"), os.environ.get("XDG_CACHE_HOME", "")  # noqa: PTH111
     if not (os.path.isabs(cache) and is_own_folder(cache)):  # noqa: PTH117
@@ -571,7 +571,7 @@ class _Process:
     owned: OwnedRegistry | None = None
     is_initialized = False
     namespace = ""
-    told: ClassVar[set[str]] = set()
+    logged: ClassVar[set[str]] = set()
 
 
 def registry_of_this_process() -> ActorRegistry:
@@ -583,10 +583,10 @@ def registry_of_this_process() -> ActorRegistry:
         ActorNameError: this process is on another machine than the one with the actors.
     """
     refuse_elsewhere()
-    told, outer = os.environ.get(REGISTRY_VARIABLE), os.environ.get(OUTER_VARIABLE, "")
+    given, outer = os.environ.get(REGISTRY_VARIABLE), os.environ.get(OUTER_VARIABLE, "")
     namespace = _Process.namespace or os.environ.get(NAMESPACE_VARIABLE, "")
-    if told:
-        return ActorRegistry(told, namespace, outer)
+    if given:
+        return ActorRegistry(given, namespace, outer)
     if _Process.owned is None or not Path(_Process.owned.registry.directory).is_dir():
         _Process.owned = OwnedRegistry()
         # After actors were ended (`handles`), which are known by their sockets in the folder.
@@ -603,10 +603,10 @@ def registries_to_search() -> list[ActorRegistry]:
 
 def registry_to_inherit() -> Callable[[], None]:
     """What a new worker calls first, so that it finds the same actors; see `WorkerPool`."""
-    return partial(tell_this_process, registry_of_this_process(), machine=socket.gethostname())
+    return partial(join_registry, registry_of_this_process(), machine=socket.gethostname())
 
 
-def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
+def join_registry(registry: ActorRegistry, machine: str = "") -> None:
     """In a process of ours: where its parent finds actors, there it shall look, too.
 
     Args:
@@ -623,10 +623,10 @@ def tell_this_process(registry: ActorRegistry, machine: str = "") -> None:
 
 def outer_registry_to_inherit() -> Callable[[], None]:
     """What the process of a trial calls first: it finds these actors, and makes its own apart."""
-    return partial(_tell_trial, registry_of_this_process(), socket.gethostname())
+    return partial(_join_registry_of_tuner, registry_of_this_process(), socket.gethostname())
 
 
-def _tell_trial(registry: ActorRegistry, machine: str) -> None:
+def _join_registry_of_tuner(registry: ActorRegistry, machine: str) -> None:
     if machine == socket.gethostname():
         os.environ[OUTER_VARIABLE] = registry.directory
         os.environ[NAMESPACE_VARIABLE] = registry.namespace

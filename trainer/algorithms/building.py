@@ -169,24 +169,24 @@ def _log_what_has_no_effect(config: AlgorithmConfig) -> None:
     of_clusters = _OF_CLUSTERS if config.engine == "local" else {}
     reasons_of_run = {**_reasons_of_unused(), **of_clusters}
     given = {**config.changed_settings(), **config.unused_settings()}
-    told = [
+    texts = [
         f"{name}={value!r:.60} ({reasons_of_run[name]})"
         for name, value in given.items()
         if name in reasons_of_run
     ]
     if config.evaluation_config:
         reasons = without_effect_in_evaluation(type(config))
-        told += [
+        texts += [
             f"evaluation_config: {name}={value!r:.60} ({reasons[name]})"
             for name, value in config.evaluation_config.items()
             # It may be a copy of the config: what is as in training is not meant.
             if name in reasons and not same(value, config[name])
         ]
-        told += [f"evaluation_config: {name} ({_OF_THE_RUN})" for name in _never_called(config)]
-    if told:
+        texts += [f"evaluation_config: {name} ({_OF_THE_RUN})" for name in _never_called(config)]
+    if texts:
         _LOGGER.warning(
             "These settings have no effect here: %s Leave them out, or see docs/settings.md.",
-            "; ".join(told),
+            "; ".join(texts),
         )
 
 

@@ -335,7 +335,7 @@ class TrainingIterations:
                 algorithm.callbacks.fire(
                     "on_train_result", algorithm=algorithm, metrics_logger=metrics, result=result
                 )
-            self._hidden.tell(metrics.peek(), result, but=peeked)
+            self._hidden.warn(metrics.peek(), result, but=peeked)
             merge_late_values(result, before=peeked, after=metrics.compile())
             self._hidden.warn_of_one_path(result)
             waiting.run(result)
@@ -376,7 +376,7 @@ class TrainingIterations:
             since=self.between.take(),
         )
         logged = algorithm.metrics.peek()
-        self._hidden.tell(logged, standard)
+        self._hidden.warn(logged, standard)
         shown = ResultDict(overlaid(logged, standard))
         shown["config"] = dict(algorithm.config.items())
         return shown

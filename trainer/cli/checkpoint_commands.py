@@ -42,7 +42,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module
 from trainer.algorithms.policy_export import export_onnx, export_policy
 from trainer.cli.named_code import import_from_here
-from trainer.cli.output import missing_extras_explained, on_one_line, tell, tell_json
+from trainer.cli.output import missing_extras_explained, on_one_line, print_json, print_text
 from trainer.cli.run_directory import RUN_FILE
 from trainer.errors import ConfigError
 from trainer.reports.run_records import find_runs
@@ -477,11 +477,11 @@ def inspect(arguments: argparse.Namespace) -> int:
         verify(checkpoint)
     report = inspection(checkpoint)
     if arguments.json:
-        tell_json(report)
+        print_json(report)
         return 0
-    tell("\n".join(inspection_lines(report)))
+    print_text("\n".join(inspection_lines(report)))
     if arguments.verify:
-        tell("  all files are as their hashes say")
+        print_text("  all files are as their hashes say")
     return 0
 
 
@@ -489,11 +489,11 @@ def verify_files(arguments: argparse.Namespace) -> int:
     """`local-trainer verify`: every checkpoint that is there, one line each."""
     outcomes = [_verified(path) for path in all_checkpoints_at(arguments.path)]
     if arguments.json:
-        tell_json(outcomes)
+        print_json(outcomes)
     else:
         for outcome in outcomes:
             shown = _DAMAGED if outcome["is_damage"] else outcome["verdict"]
-            tell(f"{shown:<15}{on_one_line(outcome['text'])}")
+            print_text(f"{shown:<15}{on_one_line(outcome['text'])}")
     return 0 if all(outcome["is_whole"] for outcome in outcomes) else 1
 
 
@@ -502,11 +502,11 @@ def diff(arguments: argparse.Namespace) -> int:
     first, second = checkpoint_at(arguments.first), checkpoint_at(arguments.second)
     found = diff_checkpoints(first, second)
     if arguments.json:
-        tell_json({"first": str(first), "second": str(second), **comparison(found)})
+        print_json({"first": str(first), "second": str(second), **comparison(found)})
     else:
-        tell(f"- {first}\n+ {second}")
-        tell("\n".join(comparison_lines(found, show_all=arguments.all)))
-        tell("equal" if found.is_equal else "different")
+        print_text(f"- {first}\n+ {second}")
+        print_text("\n".join(comparison_lines(found, show_all=arguments.all)))
+        print_text("equal" if found.is_equal else "different")
     return 0 if found.is_equal else DIFFERENT
 
 
@@ -541,9 +541,9 @@ def export(arguments: argparse.Namespace) -> int:
         file = _export_policy(checkpoint, arguments)
         what = {"bytes": file.stat().st_size}
     if arguments.json:
-        tell_json({"file": str(file), **what})
+        print_json({"file": str(file), **what})
     else:
-        tell(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
+        print_text(f"{file}: {', '.join(f'{count:,} {name}' for name, count in what.items())}")
     return 0
 
 

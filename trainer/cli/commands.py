@@ -34,7 +34,7 @@ from trainer.cli.output import (
     complain_with_traceback,
     missing_extras_explained,
     no_warnings_of,
-    tell,
+    print_text,
 )
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
 from trainer.cli.run_trackers import tracker_service
@@ -106,12 +106,14 @@ def profile(arguments: argparse.Namespace) -> int:
     parts = {part: sum(result["timers"]["split"][part] for result in results) for part in PARTS}
     whole = sum(parts.values())
     steps = sum(result["env_runners"]["num_env_steps_sampled"] for result in results)
-    tell(f"{len(results)} iterations, {steps:,} env steps, {whole:.2f} s: {steps / whole:,.0f} /s")
+    print_text(
+        f"{len(results)} iterations, {steps:,} env steps, {whole:.2f} s: {steps / whole:,.0f} /s"
+    )
     for part, seconds in sorted(parts.items(), key=lambda entry: -entry[1]):
         share = seconds / whole
         bar = "#" * round(_WIDTH * share)
-        tell(f"  {part:<11}{seconds:>9.3f} s {share:>6.1%}  {bar:<{_WIDTH}} {PARTS[part]}")
-    tell("What to do about each part is in docs/performance.md.")
+        print_text(f"  {part:<11}{seconds:>9.3f} s {share:>6.1%}  {bar:<{_WIDTH}} {PARTS[part]}")
+    print_text("What to do about each part is in docs/performance.md.")
     return 0
 
 
@@ -159,18 +161,20 @@ def evaluate(arguments: argparse.Namespace) -> int:
         _give_callbacks(settings, named_callbacks(arguments.callbacks))
     with _player(checkpoint, settings, allow_code=arguments.allow_code) as algo:
         metrics = algo.evaluate()["env_runners"]
-    tell(f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:")
+    print_text(
+        f"{checkpoint}, iteration {algo.training_iteration}, {metrics['num_episodes']} episodes:"
+    )
     for name in (
         "episode_return_mean",
         "episode_return_min",
         "episode_return_max",
         "episode_len_mean",
     ):
-        tell(f"  {name:<22}{metrics[name]:>12.2f}")
+        print_text(f"  {name:<22}{metrics[name]:>12.2f}")
     if "module_agent_return_mean" in metrics:  # several agents: their sum says little
         for of in ("agent", "module"):
             for id_, mean in metrics[f"{of}_episode_return_mean"].items():
-                tell(f"  {f'return of {of} {id_}':<22}{mean:>12.2f}")
+                print_text(f"  {f'return of {of} {id_}':<22}{mean:>12.2f}")
     return 0
 
 
@@ -231,7 +235,7 @@ def _move_films(folder: Path, target: Path) -> None:
     for number, film in enumerate(films, start=1):
         path = target if len(films) == 1 else target.with_stem(f"{target.stem}-{number}")
         shutil.move(film, path)
-        tell(str(path))
+        print_text(str(path))
 
 
 class PlayedEpisodes(RLlibCallback):
@@ -244,7 +248,7 @@ class PlayedEpisodes(RLlibCallback):
         """Prints return and length."""
         self._number += 1
         num_steps = episode.env_steps() if hasattr(episode, "env_steps") else len(episode)
-        tell(
+        print_text(
             f"episode {self._number:>3}   return {episode.get_return():>10.2f}   {num_steps} steps"
         )
 
@@ -340,8 +344,8 @@ def _config(arguments: argparse.Namespace) -> AlgorithmConfig:
     config, *tables = _described(arguments)
     # One after the other: they may have two names of one setting.
     errors = [error for settings in tables if (error := _taken(config, settings)) is not None]
-    told = "\n".join(map(str, errors))
-    further = [each for each in config.find_problems() if str(each) not in told]
+    reported = "\n".join(map(str, errors))
+    further = [each for each in config.find_problems() if str(each) not in reported]
     try:
         raise_problems(type(config).__name__, further)
     except ConfigError as others:
@@ -523,7 +527,7 @@ _IN_THIS_PROCESS: Final = {
 def replay_episode(arguments: argparse.Namespace) -> int:
     """Plays it again; the exit code is 1 if something was raised."""
     record = read_crash(arguments.path)
-    tell(f"{arguments.path}: {_headline(record)}\n")
+    print_text(f"{arguments.path}: {_headline(record)}\n")
     config = _config_of_episode(arguments, record).update_from_dict(_IN_THIS_PROCESS)
     config.validate()
     faulthandler.enable()  # shows the Python lines above a crash in compiled code
@@ -537,9 +541,9 @@ def replay_episode(arguments: argparse.Namespace) -> int:
             return 1
     if arguments.moves:
         for episode in episodes:
-            tell(episode.table() if hasattr(episode, "table") else repr(episode))
+            print_text(episode.table() if hasattr(episode, "table") else repr(episode))
     num_steps = sum(len(episode) for episode in episodes)
-    tell(
+    print_text(
         f"Played {num_steps} env steps of {len(episodes)} episodes and chunks; nothing was raised "
         "this time. So the failure does not follow from seeds and actions alone: look for clocks, "
         "files, other processes, memory."

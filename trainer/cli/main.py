@@ -173,8 +173,8 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         of_command = next(commands_[word] for word in words if word in commands_)
         known = re.findall(r"--[\w-]+", of_command.format_help())
         hints = (did_you_mean(word.partition("=")[0], known, IN_BRACKETS) for word in unknown)
-        told = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
-        of_command.error(f"unrecognized arguments: {' '.join(told)}")
+        shown = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
+        of_command.error(f"unrecognized arguments: {' '.join(shown)}")
     parsed.words = words
     return parsed
 
@@ -198,12 +198,12 @@ class _Once(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        is_new = text not in self._told
-        self._told.add(text)
+        is_new = text not in self._logged
+        self._logged.add(text)
         return is_new
 
 

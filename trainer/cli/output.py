@@ -17,12 +17,12 @@ from callbacks.ready_made.display import printable
 from trainer.errors import ConfigError
 
 
-def tell(text: str) -> None:
+def print_text(text: str) -> None:
     """Print to standard output; everything but visible characters and ends of lines is escaped."""
     _put(printable(text))
 
 
-def tell_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print JSON, whose texts are ASCII."""
     _put(json.dumps(value, indent=1, allow_nan=False))
 

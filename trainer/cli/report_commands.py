@@ -17,7 +17,7 @@ from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import RETURN, number_at
 from callbacks.ready_made.progress import TrainingProgress, duration
 from checkpoints import LinkError
-from trainer.cli.output import missing_extras_explained, tell, tell_json
+from trainer.cli.output import missing_extras_explained, print_json, print_text
 from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
@@ -37,12 +37,14 @@ def runs(arguments: argparse.Namespace) -> int:
     """Lists the runs below a folder."""
     rows = [_listed(path) for path in find_runs(arguments.path)]
     if arguments.json:
-        tell_json(rows)
+        print_json(rows)
     elif rows:
-        tell(table_text(_HEADS, [[_cell(row[head], head) for head in _HEADS] for row in rows]))
-        tell(f"\nWhat to type next:\n  {_next_command(rows)}")
+        print_text(
+            table_text(_HEADS, [[_cell(row[head], head) for head in _HEADS] for row in rows])
+        )
+        print_text(f"\nWhat to type next:\n  {_next_command(rows)}")
     else:
-        tell(f"There are no runs below {arguments.path}: local-trainer train begins one.")
+        print_text(f"There are no runs below {arguments.path}: local-trainer train begins one.")
     return 0
 
 
@@ -86,7 +88,7 @@ def plot(arguments: argparse.Namespace) -> int:
             title=arguments.title,
             file=arguments.output,
         )
-    tell(str(arguments.output))
+    print_text(str(arguments.output))
     return 0
 
 
@@ -94,7 +96,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Writes one HTML page about runs."""
     paths = _runs_at(arguments.paths)
     with missing_extras_explained():
-        tell(
+        print_text(
             str(
                 write_report(
                     paths, arguments.output, labels=arguments.labels, title=arguments.title

@@ -268,8 +268,8 @@ class RunDirectory:
                 self._results.start_anew({"training_iteration": 1})
             self.write_plan(plan)
         except OSError as error:
-            told = isinstance(error, CheckpointWriteError)  # says itself what to do
-            reason = str(error).rstrip(".") if told else f"{error}. {remedy(error)}"
+            is_clear = isinstance(error, CheckpointWriteError)  # says itself what to do
+            reason = str(error).rstrip(".") if is_clear else f"{error}. {remedy(error)}"
             raise ConfigError(
                 f"{self.path} cannot be the directory of a run: {reason}; or give another "
                 "--run-dir."

@@ -39,7 +39,7 @@ from callbacks.ready_made.trackers import (
     new_videos,
 )
 from trainer.algorithms.algorithm import Algorithm
-from trainer.cli.output import missing_extras_explained, tell
+from trainer.cli.output import missing_extras_explained, print_text
 from trainer.cli.run_directory import RunDirectory, RunPlan
 from trainer.errors import ConfigError
 from trainer.reports import Run, read_run
@@ -222,7 +222,7 @@ def _print_sent(
     missing = [row for row in rows if iteration_of(row) > before]
     left = [row for row in rows if iteration_of(row) > known.get("sent", 0)]
     sent = len(missing) - len(left) - min(lost, len(missing) - len(left))
-    tell(f"{name}: {sent} of {len(missing)} missing rows sent, to its run {known.get('run')}")
+    print_text(f"{name}: {sent} of {len(missing)} missing rows sent, to its run {known.get('run')}")
     return sent == len(missing)
 
 

@@ -19,7 +19,7 @@ from typing import IO, Final
 
 from callbacks.ready_made.display import LineOutput
 from callbacks.ready_made.metric_values import RETURN, number_at
-from trainer.cli.output import tell
+from trainer.cli.output import print_text
 from trainer.errors import ReportError
 from trainer.reports import Run, Summary, read_run, summary_of
 from trainer.reports.run_records import RESULTS_FILE
@@ -96,7 +96,7 @@ class SeedRuns:
                 time.sleep(_POLL_S)
         except KeyboardInterrupt:
             self._end_all()
-            tell(f"Stopped. The runs are saved: local-trainer runs {self._folder}")
+            print_text(f"Stopped. The runs are saved: local-trainer runs {self._folder}")
             return 130
         except BaseException:
             self._end_all()
@@ -165,9 +165,9 @@ class SeedRuns:
             for run in finished
         ]  # fmt: skip
         if rows:
-            tell("\n" + table_text(["run", "env steps", "return"], rows))
-            tell(_summary_text(summary_of("", finished)))
-        tell(
+            print_text("\n" + table_text(["run", "env steps", "return"], rows))
+            print_text(_summary_text(summary_of("", finished)))
+        print_text(
             f"\nWhat to type next:\n  local-trainer plot {self._folder} -o curves.png\n"
             f"  local-trainer report {self._folder} -o report.html\n"
             f"  local-trainer evaluate {paths[0]} --episodes 20"

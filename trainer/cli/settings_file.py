@@ -234,8 +234,8 @@ def _of_dict(values: dict[str, Any], name: str, *, source: Source) -> Experiment
     wrong = [key for key, part in parts.items() if not isinstance(part, Mapping)]
     if unknown or wrong:
         what = f"has {wrong[0]}={parts[wrong[0]]!r}, which is no table" if wrong else ""
-        told = (f"{key}{did_you_mean(key, _KEYS, IN_BRACKETS)}" for key in unknown)
-        what = f"has the unknown key(s) {', '.join(told)}" if unknown else what
+        shown = (f"{key}{did_you_mean(key, _KEYS, IN_BRACKETS)}" for key in unknown)
+        what = f"has the unknown key(s) {', '.join(shown)}" if unknown else what
         raise ConfigError(f"--config {name} {what}. {_SHAPE} Settings stand in `config`.")
     _check_saving(parts["save"], name)
     settings = dict(parts["config"])
@@ -304,12 +304,12 @@ def require_code(experiment: Experiment, given: Sequence[str], name: str) -> Non
             "callbacks_class": "--callbacks NAME",
             "algo": "--algo NAME",
         }
-        told = ", ".join(
+        shown = ", ".join(
             f"{options.get(key, f'--set {key}=…')} (it was {was})" for key, was in missing.items()
         )
         raise ConfigError(
             f"--config {name} is of a run with code, which a file of plain data does not hold. "
-            f"Type it: {told}."
+            f"Type it: {shown}."
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from callbacks.ready_made.result_files import jsonable
 from trainer.algorithms.building import is_registered
 from trainer.cli.named_code import executed, import_from_here, imported
-from trainer.cli.output import complain, tell, tell_json
+from trainer.cli.output import complain, print_json, print_text
 from trainer.errors import TuneError
 from trainer.tune.configs import RunConfig, TuneConfig
 from trainer.tune.experiment import printable_config
@@ -173,14 +173,14 @@ def trials(arguments: argparse.Namespace) -> int:
     if arguments.limit is not None:
         rows = rows[: arguments.limit]
     if arguments.json:
-        tell_json(jsonable(rows))
+        print_json(jsonable(rows))
         return 0
     columns = _columns(rows, header, arguments.columns)
     cells = [
         [f"{row['number']:05d}", row["status"], *(_cell(row, name) for name in columns)]
         for row in rows
     ]
-    tell(table_text(["trial", "status", *columns], cells))
+    print_text(table_text(["trial", "status", *columns], cells))
     return 0
 
 
@@ -206,14 +206,14 @@ def best(arguments: argparse.Namespace) -> int:
         "path": result.path,
     }
     if arguments.config_only:
-        tell_json(_config_file(result, str(header["trainable"])))
+        print_json(_config_file(result, str(header["trainable"])))
     elif arguments.json:
-        tell_json(jsonable(facts))
+        print_json(jsonable(facts))
     else:
-        tell(f"Trial {result.number:05d}: {metric} {shown_value(facts['value'])}")
+        print_text(f"Trial {result.number:05d}: {metric} {shown_value(facts['value'])}")
         for path, value in result.params.items():
-            tell(f"  {path} = {shown_value(value)}")
-        tell(f"  {facts['checkpoint'] or result.path}")
+            print_text(f"  {path} = {shown_value(value)}")
+        print_text(f"  {facts['checkpoint'] or result.path}")
     return 0
 
 
@@ -241,11 +241,11 @@ def _run(tuner: Tuner, arguments: argparse.Namespace, *, code: str | None) -> in
                 complain(f"What to type next:\n  {_command_to_go_on(tuner, code)}")
         raise
     if arguments.json:
-        tell_json(jsonable(grid.rows()))
+        print_json(jsonable(grid.rows()))
     else:
-        tell(grid.table())
+        print_text(grid.table())
         folder = shlex.quote(grid.experiment_path)
-        tell(
+        print_text(
             f"\nResults: {grid.experiment_path}\nWhat to type next:\n"
             f"  local-trainer best {folder}\n"
             f"  local-trainer trials {folder}\n"

@@ -391,7 +391,7 @@ class AlgorithmConfig(SharedSettings):
             self.copy(copy_frozen=False).update_from_dict({}, source=source).check_names()
         except CodeNotAllowedError:
             return True
-        except (ConfigError, EnvCreationError):  # other problems, which are told elsewhere
+        except (ConfigError, EnvCreationError):  # other problems, which are reported elsewhere
             return False
         return False
 
@@ -533,7 +533,7 @@ class AlgorithmConfig(SharedSettings):
         self, settings: Mapping[str, Any], place: str, known: Container[str]
     ) -> Iterator[Problem]:
         translation = translate(self._names, settings)
-        told = {str(problem) for problem in translation.problems}
+        found = {str(problem) for problem in translation.problems}
         yield from (problem.inside(place) for problem in translation.problems)
         own = self._names.settings_of("training") | {"exploration_config", "explore"}
         own -= OF_THE_WHOLE_RUN
@@ -551,7 +551,7 @@ class AlgorithmConfig(SharedSettings):
             )
         changed = self._for_one_module(kept)
         for problem in changed.find_problems():
-            if str(problem) not in known and str(problem) not in told:
+            if str(problem) not in known and str(problem) not in found:
                 yield problem.inside(place)
 
     # ---- building

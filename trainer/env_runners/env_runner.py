@@ -423,7 +423,7 @@ class EnvRunner(Checkpointable, abc.ABC):
         with AtWork(self):
             self._take_over(sync)
             for id_ in sync.new_modules:  # with a request: what they log belongs to its answer
-                self._tell_of_module(id_)
+                self._announce_module(id_)
 
     def _take_over(self, sync: Sync) -> None:
         if sync.table is not None:
@@ -449,7 +449,7 @@ class EnvRunner(Checkpointable, abc.ABC):
                 if change is not None:
                     slot.set_task(change.task)
 
-    def _tell_of_module(self, module_id: ModuleId) -> None:
+    def _announce_module(self, module_id: ModuleId) -> None:
         policy = self.modules[module_id]
         self.callbacks.fire("on_create_policy", policy_id=module_id, policy=policy)
 

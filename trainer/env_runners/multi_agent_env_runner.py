@@ -84,7 +84,7 @@ class MultiAgentEnvRunner(EnvRunner):
         self._make_modules(spec.table, known={})
         for id_ in self.modules:
             if id_ not in self._unannounced:
-                self._tell_of_module(id_)
+                self._announce_module(id_)
         self._player = MultiAgentPlayer(self, mapping=self.mapping, signals=self._signals)
 
     def connected(

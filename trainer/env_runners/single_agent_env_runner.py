@@ -45,7 +45,7 @@ class SingleAgentEnvRunner(EnvRunner):
         rng = weights_rng(self.spec.root_seed, of=module_position(self.module_id))
         self.module = self.module_spec.build(rng)
         self.modules = ByModule({self.module_id: self.module})
-        self._tell_of_module(self.module_id)
+        self._announce_module(self.module_id)
         player = VectorPlayer if self.spec.has_vector_env else SingleAgentPlayer
         self._player = player(self, signals=self._signals)
 

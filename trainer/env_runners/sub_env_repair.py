@@ -71,7 +71,7 @@ def make_vector_env(
         made = made or _made(runner, index, is_recreated=is_recreated)
         if index == 0:
             _check_first(made, check_first, name=runner.spec.env_factory.name)
-        env, context = _told(runner, index, made)
+        env, context = _with_context(runner, index, made)
         envs.append(env)
         contexts.append(context)
     vector_env = kind(envs, contexts)
@@ -115,7 +115,7 @@ def make_again(runner: RunnerParts, index: int) -> gymnasium.Env[Any, Any]:
     Callbacks are told of it by `on_sub_environment_created`. `on_environment_created` does not
     fire: the `env` that they know is the same one.
     """
-    env, context = _told(runner, index, _made(runner, index, is_recreated=True))
+    env, context = _with_context(runner, index, _made(runner, index, is_recreated=True))
     runner.env.replace(index, env, context)
     return env
 
@@ -132,7 +132,7 @@ def _made(runner: RunnerParts, index: int, *, is_recreated: bool) -> MadeEnv:
     )
 
 
-def _told(runner: RunnerParts, index: int, made: MadeEnv) -> MadeEnv:
+def _with_context(runner: RunnerParts, index: int, made: MadeEnv) -> MadeEnv:
     """Tells callbacks of a sub-env, and puts the connector pieces beside it."""
     spec, (env, context) = runner.spec, made
     if index == 0:

@@ -248,7 +248,7 @@ class EnvState:
         for part in self._parts:
             try:
                 taken.append([part.name, part.take()])
-            except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
+            except Exception as error:  # noqa: BLE001 - logged, and the episode is replayed instead
                 self.trouble = f"{_call(part, 'get_state')} raised {_described(error)}"
                 return None
         # A reset with a seed follows where the state is not whole: it makes the generator anew.
@@ -290,7 +290,7 @@ class EnvState:
         for part, (_, of_layer) in reversed(list(zip(self._parts, state["layers"], strict=True))):
             try:
                 part.give_back(of_layer)
-            except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
+            except Exception as error:  # noqa: BLE001 - logged, and the episode is replayed instead
                 self.trouble = f"{_call(part, 'set_state')} raised {_described(error)}"
                 return False
         if not self._has_generator_back(state["np_random"]):
@@ -328,7 +328,7 @@ class EnvState:
                 generator = np.random.Generator(_bit_generator(name))
                 self._innermost._np_random = generator
             generator.bit_generator.state = state  # in place: the env may have it elsewhere, too
-        except Exception as error:  # noqa: BLE001 - told, and the episode is replayed instead
+        except Exception as error:  # noqa: BLE001 - logged, and the episode is replayed instead
             self.trouble = f"np_random did not take its state: {_described(error)}"
             return False
         return True

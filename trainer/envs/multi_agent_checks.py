@@ -85,13 +85,13 @@ class AnswerChecks:
             )
         observations, infos = answer
         seen = self._own_dict(observations, "observations", "reset()")
-        told = {} if infos is None else self._own_dict(infos, "infos", "reset()")
+        own_infos = {} if infos is None else self._own_dict(infos, "infos", "reset()")
         if self._looks:
             self._look(seen, "at the reset")
         copied = self._copied
         return (
             {agent: copied(one) for agent, one in seen.items()},
-            {agent: self._own_info(agent, one, "at the reset") for agent, one in told.items()},
+            {agent: self._own_info(agent, one, "at the reset") for agent, one in own_infos.items()},
         )
 
     def _own_info(self, agent: Any, info: Any, when: str) -> Any:
@@ -143,13 +143,13 @@ class AnswerChecks:
             agent: one.copy() if type(one) is np.ndarray else copied(one)
             for agent, one in observations.items()
         }
-        told = {
+        own_infos = {
             agent: (copied(info) if info else {})
             if type(info) is dict
             else self._own_info(agent, info, f"at env step {episode.env_t + 1}")
             for agent, info in infos.items()
         }
-        return seen, dict(rewards), terminateds, truncateds, told
+        return seen, dict(rewards), terminateds, truncateds, own_infos
 
     def _own_dict(
         self, part: Any, label: str, method: str, env_t: int | None = None

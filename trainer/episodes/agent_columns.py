@@ -175,8 +175,8 @@ class AgentColumns:
     def _agents_of(self, column: ColumnName, *, by_env_step: bool) -> list[AgentId]:
         agents = set(self._ledger.lines)
         if column == "infos" and by_env_step:
-            for told in self._ledger.infos.values():
-                agents.update(agent for agent in told if agent != COMMON_INFOS)
+            for given in self._ledger.infos.values():
+                agents.update(agent for agent in given if agent != COMMON_INFOS)
         return canonical_order(agents)
 
     # One column of one agent.
@@ -212,9 +212,9 @@ class AgentColumns:
         found: dict[int, Any] = {}
         if line is not None:
             found.update(zip(line.clock, line.episode.infos.data, strict=True))
-        for env_t, told in self._ledger.infos.items():
-            if agent in told:
-                found[env_t] = told[agent]
+        for env_t, given in self._ledger.infos.items():
+            if agent in given:
+                found[env_t] = given[agent]
         when = sorted(found)
         return Track(InfoBuffer([found[env_t] for env_t in when]), when)
 

@@ -371,12 +371,12 @@ class AgentLedger:
                 "first step. Make a new MultiAgentEpisode for the next episode."
             )
         seen = self._own_keys(observations, "observations", t)
-        told = dict(self._own_keys(infos or {}, "infos", t, but=(COMMON_INFOS,)))
+        given = dict(self._own_keys(infos or {}, "infos", t, but=(COMMON_INFOS,)))
         self.is_reset = True
         for agent in canonical_order(seen):
-            self._start(agent, seen[agent], told.pop(agent, None))
-        if told:
-            self.infos[t] = told
+            self._start(agent, seen[agent], given.pop(agent, None))
+        if given:
+            self.infos[t] = given
         self.find_owing()
 
     def _start(self, agent: AgentId, observation: Any, info: dict[str, Any] | None) -> None:
@@ -631,7 +631,7 @@ class AgentLedger:
         self.recent = self.recent[1], dict(step.rewards)
         is_empty = not (self._owing or step.observations)
         self.num_empty_steps = self.num_empty_steps + 1 if is_empty else 0
-        told = dict(step.infos)
+        given = dict(step.infos)
         mentioned = {*step.observations, *step.rewards, *step.terminateds, *step.truncateds}
         if step.all_terminated or step.all_truncated:
             mentioned |= self.lines.keys()
@@ -639,15 +639,15 @@ class AgentLedger:
             if agent in self.ends and self.ends[agent].appeared:
                 self._add_late_reward(agent, step.rewards.get(agent, 0.0))
             elif agent in self.lines:
-                self._add_to_running(agent, step, told)
+                self._add_to_running(agent, step, given)
             else:
-                self._add_to_absent(agent, step, told)
-        if told:
-            self.infos[self.env_t] = told
+                self._add_to_absent(agent, step, given)
+        if given:
+            self.infos[self.env_t] = given
         self._note_end(all_terminated=step.all_terminated, all_truncated=step.all_truncated)
         self._owe(canonical_order(step.observations))
 
-    def _add_to_running(self, agent: AgentId, step: _Step, told: dict[AgentId, Any]) -> None:
+    def _add_to_running(self, agent: AgentId, step: _Step, given: dict[AgentId, Any]) -> None:
         """Cases a to d, and g to i, of an agent that has acted."""
         line, (terminated, truncated) = self.lines[agent], step.flags(agent)
         row = line.open
@@ -665,19 +665,19 @@ class AgentLedger:
             self._note_rounding(agent, row.parts)
         seen = step.observations[agent] if is_whole else line.episode.get_observations(-1)
         line.open = None
-        line.add_row(self.env_t, seen, row.action, reward, told.pop(agent, None), row.outputs)
+        line.add_row(self.env_t, seen, row.action, reward, given.pop(agent, None), row.outputs)
         self.num_rows_added += 1
         if row.request is not None:
             line.episode.carried_request = row.request
         self._end_agent(agent, line, terminated, truncated)
         self.num_truncations_without_observation += truncated and not (is_whole or terminated)
 
-    def _add_to_absent(self, agent: AgentId, step: _Step, told: dict[AgentId, Any]) -> None:
+    def _add_to_absent(self, agent: AgentId, step: _Step, given: dict[AgentId, Any]) -> None:
         """Cases e, f, j and k, of an agent that was not observed before this step."""
         if agent in step.rewards:
             self._add_partials(self.before, agent, [float(step.rewards[agent])])
         if agent in step.observations:
-            self._start(agent, step.observations[agent], told.pop(agent, None))
+            self._start(agent, step.observations[agent], given.pop(agent, None))
             terminated, truncated = step.flags(agent)
             if terminated or truncated:
                 self.lines[agent].episode.end(terminated=terminated, truncated=truncated)

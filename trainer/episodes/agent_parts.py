@@ -93,9 +93,9 @@ def _infos_of_successor(ledger: AgentLedger, first: int) -> dict[int, dict[Agent
     kept: dict[int, dict[AgentId, Any]] = {}
     found: set[AgentId] = set()
     for env_t in sorted(ledger.infos, reverse=True):
-        told = ledger.infos[env_t]
-        newest = {agent: told[agent] for agent in told if env_t >= first or agent not in found}
-        found.update(told)
+        given = ledger.infos[env_t]
+        newest = {agent: given[agent] for agent in given if env_t >= first or agent not in found}
+        found.update(given)
         if newest:
             kept[env_t] = newest
     return dict(sorted(kept.items()))
@@ -228,8 +228,8 @@ def join(ledger: AgentLedger, other: AgentLedger) -> None:
     ledger.appeared = dict(other.appeared)
     ledger.before = {agent: list(parts) for agent, parts in other.before.items()}
     ledger.rounding = added_by_agent(exact_partials, ledger.rounding, other.rounding)
-    for env_t, told in other.infos.items():
-        ledger.infos[env_t] = {**ledger.infos.get(env_t, {}), **told}
+    for env_t, given in other.infos.items():
+        ledger.infos[env_t] = {**ledger.infos.get(env_t, {}), **given}
     for agent, rewards in other.late.items():
         # The row that they belong to is in this ledger; had it not been cut, it would have them.
         kept = [reward for reward in rewards if not ledger.credit(agent, reward)]
@@ -279,8 +279,8 @@ def sliced(ledger: AgentLedger, start: int, stop: int, lookback: int) -> AgentLe
     part.ends = {agent: end for agent, end in ledger.ends.items() if end.env_t <= last}
     part.appeared = {agent: t for agent, t in ledger.appeared.items() if t <= last}
     part.infos = {
-        env_t: dict(told)
-        for env_t, told in ledger.infos.items()
+        env_t: dict(given)
+        for env_t, given in ledger.infos.items()
         if first - part.lookback <= env_t <= last
     }
     if last == ledger.env_t:

@@ -238,7 +238,7 @@ def ledger_from_state(
     ledger.ends = {agent: AgentEnd(**end) for agent, end in _from_pairs(state["ends"]).items()}
     ledger.appeared = _from_pairs(state["appeared"])
     ledger.infos = {
-        told["env_t"]: copied_containers(_from_pairs(told["value"])) for told in state["infos"]
+        given["env_t"]: copied_containers(_from_pairs(given["value"])) for given in state["infos"]
     }
     for name in _ACCOUNTS:
         account = _from_pairs(state[name])

@@ -322,7 +322,7 @@ class Evaluator:
 
     def _over_logged(self, standard: Mapping[str, Any]) -> dict[str, Any]:
         """Standard values over what was logged in the runners since the last evaluation."""
-        self._hidden.tell(self._metrics.peek(), standard)
+        self._hidden.warn(self._metrics.peek(), standard)
         logged, self._metrics = self._metrics.compile(), MetricsLogger()
         return overlaid(logged, standard)
 
@@ -417,7 +417,7 @@ class Evaluator:
             "num_left_out": self.num_left_out,
             "metrics": self._metrics.get_state(),
             "callbacks": self.group.slot_states.get_callback_states(),
-            **self.group.slot_states.told_modules(),
+            **self.group.slot_states.known_modules(),
             "slots": self.group.tasks.positions(),
         }
 
@@ -433,7 +433,7 @@ class Evaluator:
                 "slots": state.get("slots", []),
                 "callbacks": state["callbacks"],
                 "is_continued": self.num_evaluations > 0,
-                **{name: state[name] for name in ("told_modules",) if name in state},
+                **{name: state[name] for name in ("known_modules",) if name in state},
             }
         )
 
@@ -464,7 +464,7 @@ _EVALUATOR: Final = checks.fields(
         "num_left_out": checks.COUNT,
         "metrics": LOGGER_STATE,
         "slots": checks.list_of(_TASKS_OF_A_SLOT),
-        "told_modules": checks.list_of(checks.TEXT),
+        "known_modules": checks.list_of(checks.TEXT),
     },
 )
 

@@ -215,7 +215,7 @@ class EpisodeRecord:
         )
 
     @classmethod
-    def _made(cls, episode: Any, **told: Any) -> EpisodeRecord:
+    def _made(cls, episode: Any, **facts: Any) -> EpisodeRecord:
         """With what episodes of one agent and of several have in common."""
         metrics, hist_data = episode.custom_metrics, episode.hist_data
         taken = sorted(_STANDARD_LISTS & hist_data.keys())
@@ -238,7 +238,7 @@ class EpisodeRecord:
             media=dict(episode.media),
             task=episode.task,
             rewritten_return=episode.get_rewritten_return(),
-            **told,
+            **facts,
         )
 
 

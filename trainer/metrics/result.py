@@ -679,7 +679,7 @@ class ResultDict(dict[str, Any]):
 
 
 def _by_text(tree: Any, path: str) -> Any:
-    """What `ResultDict.flatten` lists under a path, or a dict on the way; keys are told by text."""
+    """What `ResultDict.flatten` lists under a path, or a dict on the way; keys as text."""
     if not isinstance(tree, Mapping):
         return _MISSING
     for key, value in tree.items():
@@ -706,9 +706,9 @@ class HiddenMetrics:
     """Names, once each, metrics that others hide, and those that are taken for standard values."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def tell(
+    def warn(
         self,
         metrics: Mapping[str, Any],
         standard: Mapping[str, Any],
@@ -721,7 +721,7 @@ class HiddenMetrics:
         """
         for path, _ in leaves(metrics):
             name = text_of(path)
-            if name in self._told or _is_taken(path, but):
+            if name in self._logged or _is_taken(path, but):
                 continue
             if _is_taken(path, standard):
                 problem = (
@@ -735,15 +735,15 @@ class HiddenMetrics:
                 )
             else:
                 continue
-            self._told.add(name)
+            self._logged.add(name)
             _LOGGER.warning("The metric %r %s. Log it under a name of your own.", name, problem)
 
     def warn_of_one_path(self, result: Mapping[str, Any]) -> None:
         """Warns of values that have one path as text: lists by path hold only one of them."""
         found: set[str] = set()
         for name, _ in named_leaves(result):
-            if name in found and name not in self._told:
-                self._told.add(name)
+            if name in found and name not in self._logged:
+                self._logged.add(name)
                 _LOGGER.warning(
                     "The result has two values called %r, because a key has a slash in it, or is a "
                     "number beside its text; result.flat(), CSV files and loggers show one of them."

@@ -1,4 +1,4 @@
-"""The modules of a run, as one value that every process is told, and as plain data.
+"""The modules of a run, as one value that every process gets, and as plain data.
 
 A change of it is a new value: runners get it with their next request, and a runner that is made
 anew is made from it. There is no second way to add a module to a runner.

@@ -632,7 +632,7 @@ class TorchLayers:
 
     # ---- the probe
 
-    def probe(self, *, tells: bool) -> None:
+    def probe(self, *, logs: bool) -> None:
         """Decides how many rows are acted on together, and refuses what cannot be repeated.
 
         It computes with weights and observations of its own, so that the decision follows from the
@@ -670,7 +670,7 @@ class TorchLayers:
                 "observation is shown again, so a run could not be repeated or repaired. Acting "
                 "must be a function of weights, buffers and observation."
             )
-        if tells and self.rows_at_once < wanted:
+        if logs and self.rows_at_once < wanted:
             _LOGGER.warning(
                 "%s acts row by row: in a block of rows, Torch gives a row other bits at another "
                 "place, and a run would depend on how envs are spread over processes. With many "

@@ -325,7 +325,7 @@ class TorchRLModule(RLModule):
             layers.build(0 if rng is None else int(rng.integers(2**63)))
             if rng is not None:
                 self.initialize(rng)
-            layers.probe(tells=rng is not None and not self.inference_only)
+            layers.probe(logs=rng is not None and not self.inference_only)
 
     # ---- layers are attributes
 

@@ -463,10 +463,10 @@ def _left_cluster() -> Future[bytes]:
 def _cause_of(error: Exception) -> str:
     """What Ray says about the end of an actor, in one sentence."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith(("The actor", "The node", "Ray"))]
+    shown = [line for line in lines if line.startswith(("The actor", "The node", "Ray"))]
     if _has_raised(error):
-        told = []  # the last line says what
-    text = (told or [line for line in lines if line] or [""])[-1]
+        shown = []  # the last line says what
+    text = (shown or [line for line in lines if line] or [""])[-1]
     sentence = text.partition(". Some common causes")[0].partition("There are some potential")[0]
     return f"{type(error).__name__}: {sentence.strip().rstrip('.')}"[:_LONGEST_CAUSE]
 
@@ -542,7 +542,7 @@ class RayEngine:
         self._reservations: list[cluster.Reservation[RayPlace]] = []
         self._published: weakref.WeakValueDictionary[int, _InStore] = weakref.WeakValueDictionary()
         self._machines: dict[str, MachineFacts] = {}
-        self._has_told_kinds = False
+        self._has_logged_kinds = False
         self._user = object()
         cluster.when_collected(self, cluster.release, self._user)
 
@@ -789,14 +789,14 @@ class RayEngine:
 
     def _log_kinds(self) -> None:
         kinds = cpu_kinds(self.machines())
-        if len(kinds) > 1 and not self._has_told_kinds:
-            self._has_told_kinds = True
-            told = "; ".join(f"{', '.join(hosts)}: {kind}" for kind, hosts in kinds.items())
+        if len(kinds) > 1 and not self._has_logged_kinds:
+            self._has_logged_kinds = True
+            shown = "; ".join(f"{', '.join(hosts)}: {kind}" for kind, hosts in kinds.items())
             _LOGGER.warning(
                 "The machines of the Ray cluster have CPUs of %d kinds (%s). %s Results say so "
                 "(engine/num_cpu_kinds); strict_cpus=True refuses such machines.",
                 len(kinds),
-                told,
+                shown,
                 _LAST_BITS,
             )
 
@@ -812,14 +812,14 @@ class RayEngine:
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
         wanted = self._reserves()
-        told = ", ".join(
+        shown = ", ".join(
             f"{total.get(key, 0):g} {key} of which {free.get(key, 0):g} free" for key in wanted
         )
         machines = "1 machine" if len(nodes) == 1 else f"{len(nodes)} machines"
         return (
             f"it found no room within {waited_s:.0f} s: it needs {_shown(wanted)} on one "
             f"machine{f', at once with {others} more of its kind ({strategy})' if others else ''}, "
-            f"and the Ray cluster has {machines} with {told or 'no such thing'}. Add a machine, "
+            f"and the Ray cluster has {machines} with {shown or 'no such thing'}. Add a machine, "
             "free others' resources, or ask for fewer runners or another placement_strategy"
         )
 

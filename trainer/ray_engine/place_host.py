@@ -122,7 +122,7 @@ class KeptPlace:
         self._node = node
         self._starting = starting
         self._call = self._newest = 0
-        self._told_to_end = 0
+        self._asked_to_end = 0
 
     def start(self, call: int, packed_factory: bytes, take_over: TakeOver | None) -> HostReply:
         """Starts a worker in the place of the one that there is."""
@@ -140,7 +140,7 @@ class KeptPlace:
             if not self._is_due(call) or not self._place.is_running:
                 return self._reply_of(_gone())
             self._place.submit_packed(method, packed, buffers=buffers)
-            if self._told_to_end == call:  # that came first
+            if self._asked_to_end == call:  # that came first
                 self._place.request_end()
         return self._reply(call)
 
@@ -193,7 +193,7 @@ class KeptPlace:
     def end(self, call: int) -> None:
         """Tells a call to come to an end."""
         with self._lock:
-            self._told_to_end = call
+            self._asked_to_end = call
             if self._call == call and self._place.owes_answer:
                 self._place.request_end()
 

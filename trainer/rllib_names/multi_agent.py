@@ -227,10 +227,10 @@ class MultiAgentEpisodeNames:
         if agent_id == COMMON_INFOS:
             return newest_common_info(self._ledger)
         agent = _one(self, agent_id)
-        told = [t for t in self._ledger.infos if agent in self._ledger.infos[t]]
+        steps = [t for t in self._ledger.infos if agent in self._ledger.infos[t]]
         line = self._ledger.lines.get(agent)
-        if told and (line is None or max(told) > line.clock[-1]):
-            return self._ledger.infos[max(told)][agent]
+        if steps and (line is None or max(steps) > line.clock[-1]):
+            return self._ledger.infos[max(steps)][agent]
         return _newest(self, "infos", agent_id)
 
     def last_action_for(self, agent_id: Any = None) -> Any:

@@ -187,7 +187,7 @@ class EnvRunnerGroup:
             spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
         self._shares: _Shares | None = None
-        self._has_told_of_failure_ahead = False
+        self._has_logged_failure_ahead = False
         self._unreported_repair_s = 0.0  # of samples that were dropped
         self.is_training = False
         self._records = RunnerRecords(spec, num_env_runners or 0)
@@ -338,8 +338,8 @@ class EnvRunnerGroup:
                 "again. In every iteration this costs more than sample_ahead=True gains. Said "
                 "once; fault_tolerance/num_samples_dropped counts them."
             )
-        if failure is not None and not self._has_told_of_failure_ahead:
-            self._has_told_of_failure_ahead = True
+        if failure is not None and not self._has_logged_failure_ahead:
+            self._has_logged_failure_ahead = True
             _LOGGER.warning(
                 "An env runner failed while it sampled ahead, before that sample was dropped. It "
                 "is asked for the same steps again: what its failure follows from is raised then. "

@@ -79,10 +79,10 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.1
 
 OnOver = Callable[[RoundResult], None]
-"""Told, once, what came out of a round."""
+"""Called once with what came out of a round."""
 
 OnDropped = Callable[[RoundResult, Exception | None], None]
-"""Told, once, what came out of a round whose answers are dropped, and what it failed with."""
+"""Called once with what came out of a round whose answers are dropped, and what it failed with."""
 
 
 class RequestAhead:

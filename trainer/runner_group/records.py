@@ -56,7 +56,7 @@ class RunnerRecord:
             remote ones.
         weights: what was last sent to the live runner; None if nothing was.
         sent_table: the modules that were last sent to the live runner; None if none were.
-        told_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
+        known_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
             the first runner was made.
         normalization: what is in force for observations and rewards; None if nothing ever was.
         sent_normalization: what was last sent to the live runner.
@@ -90,7 +90,7 @@ class RunnerRecord:
     runner: EnvRunner | None = None
     weights: Weights | None = None
     sent_table: ModuleTable | None = None
-    told_modules: frozenset[ModuleId] | None = None
+    known_modules: frozenset[ModuleId] | None = None
     normalization: ByModule[Normalization] | None = None
     sent_normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
@@ -172,16 +172,16 @@ class RunnerRecord:
         return bootstrap
 
     def _new_modules(self) -> tuple[ModuleId, ...]:
-        told, there = self.told_modules, self.spec.table.specs
-        if told is None or told.issuperset(there.keys()):
+        known, there = self.known_modules, self.spec.table.specs
+        if known is None or known.issuperset(there.keys()):
             return ()
-        return tuple(id_ for id_ in there if id_ not in told)
+        return tuple(id_ for id_ in there if id_ not in known)
 
     def take_table(self, table: ModuleTable) -> None:
         """Says which modules there are, and for whom they act, from the next request on."""
         self.spec = replace(self.spec, table=table)
-        if self.told_modules is not None:
-            self.told_modules &= {*table.specs}
+        if self.known_modules is not None:
+            self.known_modules &= {*table.specs}
 
     def forget_sent(self) -> None:
         """Lets the next request bring everything along that belongs to modules."""
@@ -213,11 +213,11 @@ class RunnerRecord:
         return sync
 
     def _tasks_to_send(self) -> tuple[TaskInForce | None, ...] | None:
-        untold, self.unsent_tasks = self.unsent_tasks, {}
-        if self.is_ahead or not untold:
+        unsent, self.unsent_tasks = self.unsent_tasks, {}
+        if self.is_ahead or not unsent:
             return None  # positions, which are sent then, hold the tasks
         return tuple(
-            position.tasks[-1] if index in untold else None
+            position.tasks[-1] if index in unsent else None
             for index, position in enumerate(self.positions)
         )
 
@@ -241,7 +241,7 @@ class RunnerRecord:
                 self.why_no_tasks,
             )
 
-    def _told(self, position: SlotPosition) -> SlotPosition:
+    def _confirmed(self, position: SlotPosition) -> SlotPosition:
         """The position, after it was said once for all why there is no state of its env."""
         if not position.env_state_trouble:
             return position
@@ -294,8 +294,8 @@ class RunnerRecord:
         What it tells counts only from the first one with a number: later ones repeat it.
         """
         self.had_runner = True
-        if self.told_modules is None:
-            self.told_modules = frozenset(report.module_specs)
+        if self.known_modules is None:
+            self.known_modules = frozenset(report.module_specs)
         self.silent_wrappers = report.silent_wrappers
         self._log_no_env_state(logging.INFO, report.why_no_env_state)
         if self.callbacks is None:
@@ -315,14 +315,14 @@ class RunnerRecord:
 
     def commit(self, positions: tuple[SlotPosition, ...], callbacks: State | None) -> None:
         """Takes over where the runner stands after an answer."""
-        pairs = zip(map(self._told, positions), self.positions, strict=True)
+        pairs = zip(map(self._confirmed, positions), self.positions, strict=True)
         self.positions = tuple(position.following(before) for position, before in pairs)
-        untold, self.unsent_tasks = self.unsent_tasks, {}
-        for index, task in untold.items():  # set while the runner was at work
+        unsent, self.unsent_tasks = self.unsent_tasks, {}
+        for index, task in unsent.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
         if self.sent_table is not None:
-            self.told_modules = frozenset(self.sent_table.specs)
+            self.known_modules = frozenset(self.sent_table.specs)
         self.is_ahead = False
 
     def commit_reply(self, reply: SampleReply) -> None:
@@ -343,7 +343,7 @@ class RunnerRecord:
         for text in reply.restarts.texts:
             _LOGGER.warning("%s: %s", self.name.capitalize(), text)
         num_lost = reply.counts.num_episodes_lost - reply.restarts.num_episodes_lost
-        if num_lost:  # the others were told above
+        if num_lost:  # the others were logged above
             self.warn_of_lost_episodes(num_lost)
         self.commit(reply.positions, reply.callbacks)
         self.has_answered = self.is_continued = True
@@ -436,7 +436,7 @@ class RunnerRecords:
         With 0 remote runners there is the one of this process.
         """
         self.num_episodes_lost = self.num_env_steps_lost = 0
-        self._told_env_states: set[str] = set()
+        self._logged_env_states: set[str] = set()
         self.make_anew(spec, num_env_runners)
 
     def make_anew(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
@@ -445,7 +445,7 @@ class RunnerRecords:
         self.is_remote = num_env_runners > 0
         self.by_index = {
             index: RunnerRecord(
-                spec.at_place(index, num_env_runners), logged_env_states=self._told_env_states
+                spec.at_place(index, num_env_runners), logged_env_states=self._logged_env_states
             )
             for index in indices
         }
@@ -564,7 +564,7 @@ def group_state(
         },
         optional={
             "lost": checks.list_of(checks.COUNT, length=2),
-            "told_modules": checks.list_of(checks.TEXT),
+            "known_modules": checks.list_of(checks.TEXT),
         },
     )
 
@@ -776,7 +776,7 @@ class SlotStates:
 
     def __init__(self, records: RunnerRecords) -> None:
         self._records = records
-        self._has_told = False
+        self._keeps_known_modules = False
         # What the next sample says about slots of a restored state; empty for nothing.
         self._drop_to_log = ""
 
@@ -789,24 +789,26 @@ class SlotStates:
             "callbacks": self.get_callback_states(),
             "is_continued": any(record.is_continued for record in records),
             **({"lost": lost} if any(lost) else {}),
-            **self.told_modules(),
+            **self.known_modules(),
         }
 
-    def told_modules(self) -> State:
+    def known_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
-        told = [record.told_modules for record in self._records if record.told_modules is not None]
-        has_changed = self._records.spec.table.version or self._has_told
-        if not has_changed or not told:
+        known = [
+            record.known_modules for record in self._records if record.known_modules is not None
+        ]
+        has_changed = self._records.spec.table.version or self._keeps_known_modules
+        if not has_changed or not known:
             return {}
-        return {"told_modules": sorted(frozenset.intersection(*told))}
+        return {"known_modules": sorted(frozenset.intersection(*known))}
 
-    def set_told_modules(self, state: State) -> None:
-        """Takes back what `told_modules` gave; without it, callbacks know of all modules."""
+    def set_known_modules(self, state: State) -> None:
+        """Takes back what `known_modules` gave; without it, callbacks know of all modules."""
         # An evaluation takes the changed modules over when it begins.
-        self._has_told = "told_modules" in state
+        self._keeps_known_modules = "known_modules" in state
         there = frozenset(self._records.spec.table.specs)
         for record in self._records:
-            record.told_modules = frozenset(state.get("told_modules", there))
+            record.known_modules = frozenset(state.get("known_modules", there))
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
@@ -836,7 +838,7 @@ class SlotStates:
         """
         records = self._records
         positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
-        self.set_told_modules(state)
+        self.set_known_modules(state)
         self._warn_of_dropped_callbacks(state["callbacks"])
         records.num_episodes_lost, records.num_env_steps_lost = state.get("lost", (0, 0))
         self._give_up_without_slot(positions[records.num_slots :])

@@ -708,7 +708,7 @@ class RequestRound(Round):
 
 
 def _is_logged(record: RunnerRecord) -> bool:
-    """Whether a replacement is told: evaluations in the background may fail without end."""
+    """Whether a replacement is logged: evaluations in the background may fail without end."""
     number = record.num_restarts
     return not record.spec.in_evaluation or number <= _TIMES_LOGGED or number % _LOGGED_EVERY == 0
 
@@ -716,9 +716,8 @@ def _is_logged(record: RunnerRecord) -> bool:
 def _rarely_logged(record: RunnerRecord) -> str:
     if not record.spec.in_evaluation or record.num_restarts < _TIMES_LOGGED:
         return ""
-    return (
-        f" This was replacement {record.num_restarts}; from now on every {_LOGGED_EVERY}th is told."
-    )
+    number = record.num_restarts
+    return f" This was replacement {number}; from now on every {_LOGGED_EVERY}th is logged."
 
 
 # ---- local round

@@ -4,7 +4,7 @@
                 tests (`trainer.testing.fake_engine`)
     place       runs one worker at a time: start, ask, kill, start again
     handler     the object inside a worker that answers calls; a packed factory makes it
-    signals     what both sides tell each other while a call is under way
+    signals     what both sides say to each other while a call is under way
 
 The life of a place:
 
@@ -87,7 +87,7 @@ UNLIMITED: Final = StallLimit()
 
 
 class Signals(Protocol):
-    """What a worker and its owner tell each other while a call is under way; the worker's side.
+    """What a worker and its owner say to each other while a call is under way; the worker's side.
 
     Attributes:
         num_heartbeats: the heartbeat: the handler raises it while it makes progress. It only grows.
@@ -173,16 +173,16 @@ class PlaceIdentity:
 
 
 class Arrivals(Protocol):
-    """How places tell that a call has ended; all places of a pool share one."""
+    """How places say that a call has ended; all places of a pool share one."""
 
     def put(self) -> None:
-        """Tells that a call has ended; from any thread."""
+        """Says that a call has ended; from any thread."""
 
     def clear(self) -> None:
-        """Forgets what was told so far."""
+        """Forgets what was put so far."""
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until something is told, or so many seconds by the engine's clock.
+        """Waits until something is put, or so many seconds by the engine's clock.
 
         It may return earlier. An interrupt ends it, and leaves no lock behind.
         """
@@ -304,7 +304,7 @@ class Engine(Protocol):
 
         Args:
             name: what messages call it.
-            arrivals: is told whenever an answer has come in.
+            arrivals: is notified whenever an answer has come in.
             inherit: see `WorkerPool`.
         """
 

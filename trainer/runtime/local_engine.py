@@ -126,7 +126,7 @@ class LocalPlace(WatchedPlace):
         Args:
             name: what messages call it.
             start_method: "forkserver" or "spawn".
-            arrivals: is told whenever an answer has come in.
+            arrivals: is notified whenever an answer has come in.
             inherit: see `WorkerPool`.
         """
         super().__init__(name, time.monotonic)
@@ -245,7 +245,7 @@ class LocalPlace(WatchedPlace):
         future.add_done_callback(functools.partial(self._note_end, self.pid))
 
     def _note_end(self, pid: int | None, future: Future[bytes]) -> None:
-        """Is told at once when a call ends, in whichever thread."""
+        """Is called at once when a call ends, in whichever thread."""
         self._answered = future
         error = None if future.cancelled() else future.exception()
         if pid is not None and isinstance(error, BrokenProcessPool):

@@ -245,7 +245,7 @@ class RestartPolicy:
         return self.delay_s + min(growing, _LONGEST_BACK_OFF_S)
 
     def outlook(self, attempts: Attempts, *, num_restarts: int) -> str:
-        """How long this may go on, told after every fifth failure in a row; else ''."""
+        """How long this may go on, logged after every fifth failure in a row; else ''."""
         failures = attempts.num_failures
         if failures % _LOGGED_EVERY:
             return ""

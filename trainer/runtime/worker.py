@@ -200,7 +200,7 @@ class HandlerHost:
             handler = factory(self._signals)
             self._handler = handler
             return _packed_reply(handler.report())
-        except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+        except BaseException as error:  # noqa: BLE001 - sent to the main process, which raises it
             return pack(Reply(failure=describe_failure(error)))
         finally:
             flush_output()
@@ -220,7 +220,7 @@ class HandlerHost:
         try:
             arguments = unpack(packed_arguments, buffers)
             return _packed_reply(getattr(handler, method)(*arguments))
-        except BaseException as error:  # noqa: BLE001 - told to the main process, which raises it
+        except BaseException as error:  # noqa: BLE001 - sent to the main process, which raises it
             context = handler.failure_context() if handler else None
             return pack(Reply(failure=describe_failure(error, context)))
         finally:
@@ -338,5 +338,5 @@ def end_in_order() -> bytes:
 def _packed_reply(value: object) -> bytes:
     try:
         return pack(Reply(value=value))
-    except Exception as error:  # noqa: BLE001 - told to the main process, which raises it
+    except Exception as error:  # noqa: BLE001 - sent to the main process, which raises it
         return pack(Reply(failure=describe_failure(error)))

@@ -447,11 +447,11 @@ class FakeArrivals:
         self._is_logged = False
 
     def put(self) -> None:
-        """Tells that a call has ended."""
+        """Says that a call has ended."""
         self._is_logged = True
 
     def clear(self) -> None:
-        """Forgets what was told so far."""
+        """Forgets what was put so far."""
         self._is_logged = False
 
     def wait(self, timeout_s: float) -> None:
@@ -466,7 +466,7 @@ class FakeEngine:
         name: "fake".
         struck: the faults that have happened: name of the place, number of the call, fault.
         places: all places that were made, by name; of several with one name, the last.
-        told_machines: what `machines` gives; empty for this one.
+        given_machines: what `machines` gives; empty for this one.
     """
 
     name = "fake"
@@ -479,7 +479,7 @@ class FakeEngine:
         """
         self.struck: list[tuple[str, int, ScriptedFault]] = []
         self.places: dict[str, FakePlace] = {}
-        self.told_machines: Sequence[MachineFacts] = ()
+        self.given_machines: Sequence[MachineFacts] = ()
         self._script = list(script)
         self._times_left = [fault.times for fault in script]
         self._all_places: list[FakePlace] = []
@@ -511,7 +511,7 @@ class FakeEngine:
 
     def machines(self) -> Sequence[MachineFacts]:
         """As the test says; this machine if it says nothing."""
-        return self.told_machines or [facts_of_this_machine()]
+        return self.given_machines or [facts_of_this_machine()]
 
     def close(self) -> None:
         """Does nothing: it holds nothing besides places."""

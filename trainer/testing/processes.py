@@ -245,13 +245,13 @@ def no_leaks(*, within_s: float = 5.0) -> Iterator[None]:
 
 
 def _descendants() -> dict[object, str]:
-    told = subprocess.run(
+    output = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,stat=,comm="],  # noqa: S607 - its folder differs
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    lines = [line.split(None, 3) for line in told.splitlines()]
+    lines = [line.split(None, 3) for line in output.splitlines()]
     helpers = _helper_pids()
     found: dict[object, str] = {}
     parents = {os.getpid()}
@@ -259,8 +259,8 @@ def _descendants() -> dict[object, str]:
         children = {int(line[0]) for line in lines if int(line[1]) in parents}
         for pid, _, state, name in lines:
             # The `ps` that tells it is a child as well, and has ended by now.
-            is_told = int(pid) in children and int(pid) not in helpers and name.strip() != "ps"
-            if is_told and not state.startswith("Z"):
+            is_named = int(pid) in children and int(pid) not in helpers and name.strip() != "ps"
+            if is_named and not state.startswith("Z"):
                 found[int(pid)] = f"{pid} ({name.strip()})"
         parents = children
     return found
@@ -268,13 +268,13 @@ def _descendants() -> dict[object, str]:
 
 def _helper_pids() -> set[int]:
     """The processes that this one keeps for the next use."""
-    told = subprocess.run(
+    output = subprocess.run(
         ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="],  # noqa: S607 - its folder differs
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    lines = [line.split(None, 2) for line in told.splitlines() if _TRACKER in line]
+    lines = [line.split(None, 2) for line in output.splitlines() if _TRACKER in line]
     trackers = {int(pid) for pid, parent, _ in lines if int(parent) == os.getpid()}
     return trackers | {pid for pid in (reaper_pid(), fork_server_pid()) if pid is not None}
 

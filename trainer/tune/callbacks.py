@@ -349,13 +349,13 @@ class CallbackCaller:
         """Whether there is anything to save."""
         return bool(self._states)
 
-    def save(self, folder: Path, *, num_told: int, iteration: int) -> None:
+    def save(self, folder: Path, *, num_delivered: int, iteration: int) -> None:
         """Writes the states of callbacks that have one; after each step that did something.
 
         Args:
             folder: of the experiment.
-            num_told: causes in the journal that they were told of; -1: not even of the beginning.
-            iteration: steps that they were told of.
+            num_delivered: causes in the journal that they know; -1: not even the beginning.
+            iteration: steps that they know.
 
         Raises:
             CallbackError: `get_state` raised; chained as the cause.
@@ -368,7 +368,8 @@ class CallbackCaller:
                 for name, callback in self._states.items()
             }
             data = encode(
-                {"num_told": num_told, "iteration": iteration, "states": states}, name="callbacks"
+                {"num_delivered": num_delivered, "iteration": iteration, "states": states},
+                name="callbacks",
             )
             with replacing(folder / _STATES_FILE, folder / f".{_STATES_FILE}.tmp") as file:
                 file.write(data)

@@ -183,7 +183,7 @@ class Controller:
         self._is_done = False
         self._entries: list[Entry] = []
         self._actions: list[Action] = []
-        self.untold: list[Action] = []
+        self.undelivered: list[Action] = []
         self._recorded = Recorded()
 
     # ---- what the loop calls
@@ -218,7 +218,7 @@ class Controller:
         rows: RowOf,
         *,
         has_new_stop: bool = False,
-        num_told: int | None = None,
+        num_delivered: int | None = None,
     ) -> Step:
         """Rebuilds the state of an experiment from its journal, and goes on from there.
 
@@ -228,7 +228,7 @@ class Controller:
                 criteria decided on, because the journal has only what those looked at.
             has_new_stop: the plan's stop criteria did not decide on any of this; an `AmendEntry`
                 that says so follows.
-            num_told: causes that callbacks know; `untold` is of the others, but for the last one.
+            num_delivered: causes that callbacks know; the others' actions are `undelivered`.
 
         Returns:
             Entries that a torn journal lacks; the actions of its last event once more, because
@@ -243,8 +243,8 @@ class Controller:
             self._recorded.close()
             if not session.is_last:
                 self._entries = []
-                if num_told is not None and index > num_told:
-                    self.untold += self._actions
+                if num_delivered is not None and index > num_delivered:
+                    self.undelivered += self._actions
         started = {each.trial for each in self._actions if isinstance(each, StartTrial)}
         for number in [each for each in self._turns.holders if each not in started]:
             start = self._start_order(self._trials[number], cause="repaired")

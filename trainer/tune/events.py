@@ -149,8 +149,8 @@ class Reported:
     @classmethod
     def again(cls, entry: ReportEntry, start_number: int, row: Mapping[str, Any]) -> Reported:
         """The event that a journal tells of."""
-        told = {"digest": entry.digest, "saving": entry.saving, "is_done": entry.is_done}
-        more: Any = {**told, "wants_checkpoint": entry.wants_checkpoint}
+        facts = {"digest": entry.digest, "saving": entry.saving, "is_done": entry.is_done}
+        more: Any = {**facts, "wants_checkpoint": entry.wants_checkpoint}
         return cls(entry.trial, start_number, entry.row_number, row, **more)
 
 

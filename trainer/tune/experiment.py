@@ -134,7 +134,7 @@ class Experiment:
         self._pending: tuple[Action, ...] = ()
         self._elapsed_before_s = 0.0
         self._began_at = time.monotonic()
-        self._told_alone: set[int] = set()
+        self._delivered_alone: set[int] = set()
         self._errors: dict[int, BaseException | None] = {}
         self._first_error: BaseException | None = None
         self._is_writing = True
@@ -180,9 +180,9 @@ class Experiment:
         saved = self._callbacks.read(self.folder)
         self._num_causes = sum(map(_is_cause, entries))
         self._iteration = saved.get("iteration", 0)
-        self._pending = self._with_whole_rows(Step((), tuple(self.controller.untold))).actions
-        num_told = saved.get("num_told", self._num_causes if entries else -1)
-        is_known = num_told >= self._num_causes
+        self._pending = self._with_whole_rows(Step((), tuple(self.controller.undelivered))).actions
+        num_delivered = saved.get("num_delivered", self._num_causes if entries else -1)
+        is_known = num_delivered >= self._num_causes
         is_new = any(not _is_repair(action) for action in step.actions) and not is_known
         self._whom = "all" if is_new or self._pending else "without state"
 
@@ -220,7 +220,7 @@ class Experiment:
                 decided,
                 self._row_of,
                 has_new_stop=has_new_stop,
-                num_told=self._callbacks.read(self.folder).get("num_told"),
+                num_delivered=self._callbacks.read(self.folder).get("num_delivered"),
             )
         except JournalError:
             raise
@@ -309,7 +309,7 @@ class Experiment:
         if self._is_restored:
             self._callbacks.load(self.folder)
         else:
-            self._save_callbacks(num_told=-1)
+            self._save_callbacks(num_delivered=-1)
 
     def _drive(self, lanes: Lanes, end: OrderlyEnd) -> str:
         self._set_run_ahead(lanes)
@@ -423,12 +423,12 @@ class Experiment:
 
     def _carry_out_step(self, step: Step, lanes: Lanes) -> str:
         reason = ""
-        untold, self._pending = self._pending, ()
-        is_step = any(map(_is_decided, (*untold, *step.actions)))
+        undelivered, self._pending = self._pending, ()
+        is_step = any(map(_is_decided, (*undelivered, *step.actions)))
         if is_step:
             self._iteration += self._whom == "all"
             self._fire_all("on_step_begin")
-        for action in untold:
+        for action in undelivered:
             self._fire_action(action, "with state")
         for action in step.actions:
             reason = self._carry_out(action, lanes) or reason
@@ -436,14 +436,15 @@ class Experiment:
         if is_step:
             self._fire_all("on_step_end")
         self._whom = "all"
-        if step.actions or untold:
-            self._save_callbacks(num_told=self._num_causes)
+        if step.actions or undelivered:
+            self._save_callbacks(num_delivered=self._num_causes)
         return reason
 
-    def _save_callbacks(self, *, num_told: int) -> None:
+    def _save_callbacks(self, *, num_delivered: int) -> None:
         if self._callbacks.has_states:
             self._sync()  # a state never knows of more than the journal on the disk
-            self._callbacks.save(self.folder, num_told=num_told, iteration=self._iteration)
+            iteration = self._iteration
+            self._callbacks.save(self.folder, num_delivered=num_delivered, iteration=iteration)
 
     def _write(self, step: Step) -> None:
         assert self._journal is not None  # noqa: S101 - `begin` or `restore` came first
@@ -527,15 +528,15 @@ class Experiment:
 
     def _start(self, start: StartTrial, lanes: Lanes) -> None:
         trial = self.controller.trials[start.trial]
-        if trial.cpus > self._plan.cpus and start.trial not in self._told_alone:
-            if not self._told_alone:
+        if trial.cpus > self._plan.cpus and start.trial not in self._delivered_alone:
+            if not self._delivered_alone:
                 _LOGGER.warning(
                     "Trial %s asks for %g CPUs, and there are %g: such trials run alone.",
                     trial.trial_id,
                     trial.cpus,
                     self._plan.cpus,
                 )
-            self._told_alone.add(start.trial)
+            self._delivered_alone.add(start.trial)
         saves = [
             self._save_order(ref.trial, ref.row_number)
             for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.row_number)
@@ -840,13 +841,13 @@ class Experiment:
     def _fire(self, name: str, number: int, whom: Listeners = "all", **more: Any) -> None:
         if self._callbacks.listens_to(name):
             views = self.views()
-            told = {"trials": views, "trial": views[number], **more}
-            self._callbacks.call(name, whom=whom, iteration=self._iteration, **told)
+            arguments = {"trials": views, "trial": views[number], **more}
+            self._callbacks.call(name, whom=whom, iteration=self._iteration, **arguments)
 
     def _fire_all(self, name: str) -> None:
         if self._callbacks.listens_to(name):
-            told = {"iteration": self._iteration, "trials": self.views()}
-            self._callbacks.call(name, whom=self._whom, **told)
+            arguments = {"iteration": self._iteration, "trials": self.views()}
+            self._callbacks.call(name, whom=self._whom, **arguments)
 
     def _show_progress(self) -> None:
         self._progress.show(self.controller, elapsed_s=self.elapsed_s)

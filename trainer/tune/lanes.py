@@ -302,14 +302,14 @@ class _Running:
     Attributes:
         start: what it was started with.
         made: rows that the process has made.
-        told: rows that were told as new; what is made up to here is made again.
+        reported: rows that were reported as new; what is made up to here is made again.
         counted: rows that were decided.
         is_over: nothing more is made.
     """
 
     start: StartTrial
     made: int
-    told: int
+    reported: int
     counted: int
     is_over: bool = False
 
@@ -481,12 +481,12 @@ class Lane:
             self._ask("row", "make_row")
 
     def _wanted(self, running: _Running) -> int:
-        return max(running.told, running.counted + 1 + self._run_ahead)
+        return max(running.reported, running.counted + 1 + self._run_ahead)
 
     def _start(self, waiting: _Waiting) -> None:
         number = waiting.start.row_number
         self._deaths = Deaths(self._patience)
-        self._running = _Running(waiting.start, made=0, told=number, counted=number)
+        self._running = _Running(waiting.start, made=0, reported=number, counted=number)
         self._saves.extend(waiting.saves)
         self._is_ending = waiting.then_end
         self._start_process(self._running)
@@ -567,11 +567,11 @@ class Lane:
         if made.row is None:
             return  # it was told to end
         running.made += 1
-        if running.made <= running.told:
+        if running.made <= running.reported:
             self._report(RowMadeAgain(running.start, running.made, made))
             return
         self._deaths.row_made()
-        running.told = running.made
+        running.reported = running.made
         self._report(RowMade(running.start, running.made, made))
 
     def _failed(self, failed: Failed, running: _Running, asked: str) -> None:

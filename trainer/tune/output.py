@@ -237,11 +237,11 @@ class Progress:
         self._title = title
         self._lines = LineOutput() if output is None else output
         self._surface = _surface(verbose)
-        self._num_told = 0
+        self._num_printed = 0
         self._changed = True
         self._shown_at = -math.inf
         self._last_row_at: dict[int, float] = {}
-        self._told_at: dict[int, float] = {}
+        self._printed_at: dict[int, float] = {}
         self._has_begun = False
 
     def begin(self) -> None:
@@ -300,8 +300,8 @@ class Progress:
             self._draw(controller, elapsed_s, done=False)
 
     def _log_starts(self, controller: Controller) -> None:
-        for trial in controller.trials[self._num_told :]:
-            self._num_told += 1
+        for trial in controller.trials[self._num_printed :]:
+            self._num_printed += 1
             if not trial.status.is_over:
                 params = ", ".join(
                     f"{short_name(path)}={shown_value(value)}"
@@ -359,9 +359,9 @@ class Progress:
             del self._last_row_at[number]
         for number, row in running.items():
             began_at = self._last_row_at.setdefault(number, now)
-            told_at = self._told_at.get(number, began_at)
-            if now - max(began_at, told_at) >= after_s:
-                self._told_at[number] = now
+            printed_at = self._printed_at.get(number, began_at)
+            if now - max(began_at, printed_at) >= after_s:
+                self._printed_at[number] = now
                 self.say(f"waiting for report {row} of trial {number:05d}, {now - began_at:.0f} s")
 
     def end(self, controller: Controller, *, elapsed_s: float = 0.0) -> None:

@@ -162,10 +162,10 @@ class Recorded:
         if self._session is None or (is_cut and not (recorded and not recorded[-1].num_more)):
             for old, new in zip(recorded, marked, strict=False):
                 if not _same_entry(old, new):
-                    self._differs(_told([new], [old]))
+                    self._differs(_described([new], [old]))
             return [*recorded, *marked[len(recorded) :]]
         if len(recorded) != len(marked) or not all(map(_same_entry, recorded, marked)):
-            self._differs(_told(marked, recorded))
+            self._differs(_described(marked, recorded))
         return recorded
 
     def criterion_reason(self, number: int) -> str | None:
@@ -199,7 +199,7 @@ class Recorded:
         )
 
 
-def _told(today: Sequence[DecideEntry], recorded: Sequence[DecideEntry]) -> str:
+def _described(today: Sequence[DecideEntry], recorded: Sequence[DecideEntry]) -> str:
     """How decisions of today differ from those of the journal, and what may be the cause."""
     now, before = (
         "; ".join(f"{each.action} {each.trial:05d} ({each.reason})" for each in decisions)

@@ -473,9 +473,9 @@ class Repeater(_Around):
             return
         del self._values[group]
         known = [value for _, value in sorted(values.items()) if not math.isnan(value)]
-        told = {str(self.metric): _REDUCTIONS[self._reduce](known)} if known else None
-        one = replace(trial, number=group, last_row=told, num_rows=1)
-        self.searcher.on_over(one, told, "complete" if known else "failed")
+        row = {str(self.metric): _REDUCTIONS[self._reduce](known)} if known else None
+        one = replace(trial, number=group, last_row=row, num_rows=1)
+        self.searcher.on_over(one, row, "complete" if known else "failed")
 
 
 def _at_least_one(name: str, given: Any) -> int:

@@ -138,7 +138,7 @@ class Session:
         checkpoint: to go on from; None at the beginning.
         reported: rows, the end or an error, from the function; for `put` and `take`.
         wanted: an item per row that is wanted; False stops the function.
-        told: keys of values that were left out of rows, each told once.
+        logged: keys of values that were left out of rows, each logged once.
         on_resumable: called in the function's thread after a row that came with a checkpoint.
         is_of_class: there is no function's thread: the rows are what `step` returns.
     """
@@ -147,7 +147,7 @@ class Session:
     checkpoint: Checkpoint | None
     reported: SimpleQueue[Any] = field(default_factory=SimpleQueue)
     wanted: SimpleQueue[bool] = field(default_factory=SimpleQueue)
-    told: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
     on_resumable: Callable[[], None] = lambda: None
     is_of_class: bool = False
     _arrival: ArrivalFlag = field(default_factory=ArrivalFlag)
@@ -260,7 +260,7 @@ def report(
             "tune.Checkpoint.from_directory(path)."
         )
     session.report(
-        reported_row(metrics, more, told=session.told),
+        reported_row(metrics, more, logged=session.logged),
         None if checkpoint is None else Path(checkpoint.path),
     )
 
@@ -281,7 +281,7 @@ def reported_row(
     metrics: Mapping[str, Any] | None,
     more: Mapping[str, Any],
     *,
-    told: set[str],
+    logged: set[str],
     takes_arrays: bool = False,
 ) -> dict[str, Any]:
     """The row of what was reported, as plain data; what no row can hold is left out and told once.
@@ -289,7 +289,7 @@ def reported_row(
     Args:
         metrics: the mapping, if there is one.
         more: keyword arguments.
-        told: keys that were told already; grows.
+        logged: keys that were logged already; grows.
         takes_arrays: turn them into lists, as in results of algorithms.
 
     Raises:
@@ -305,8 +305,8 @@ def reported_row(
     takes_arrays = takes_arrays or isinstance(metrics, ResultDict)
     row = _plain(everything, "", left_out, takes_arrays=takes_arrays)
     for key in left_out:
-        if key not in told:
-            told.add(key)
+        if key not in logged:
+            logged.add(key)
             _LOGGER.warning(
                 "The reported value %r is an array or object, which a row cannot hold; it is left "
                 "out. Report numbers, texts or truth values, and save the rest in a checkpoint.",

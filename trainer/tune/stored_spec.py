@@ -210,13 +210,13 @@ def _code_in(plain: Any) -> str | None:
     return str(plain[_CODE]) if isinstance(plain, Mapping) and _CODE in plain else None
 
 
-def made_again(told: Mapping[str, Any]) -> Any:
+def made_again(described: Mapping[str, Any]) -> Any:
     """The ready-made part that `described_part` told of.
 
     Raises:
         TuneError: it is none of ours, or holds code.
     """
-    arguments = dict(told)
+    arguments = dict(described)
     name = str(arguments.pop("type", ""))
     kind = READY_MADE.get(name)
     if kind is None:
@@ -232,7 +232,7 @@ def made_again(told: Mapping[str, Any]) -> Any:
         raise
     except Exception as error:  # the arguments are what a file says
         raise _needs_caller(name) from error
-    if described_part(made) != dict(told):
+    if described_part(made) != dict(described):
         raise _needs_caller(name)
     return made
 

@@ -308,7 +308,7 @@ class _ClassRun:
     def __init__(self, handler: TrialHandler, spec: TrainableSpec, config: Any) -> None:
         boot = handler.boot
         self._handler = handler
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._session = self._new_session()  # now: the tuner may remove the checkpoint later
         cls = type(spec.target.__name__, (spec.target,), {"_context": boot.context})
         with self._in_trial():
@@ -334,7 +334,7 @@ class _ClassRun:
             row = self._trainable.train()
         is_result = isinstance(self._trainable, AlgorithmTrainable)
         metrics = {key: value for key, value in row.items() if key != "config"}
-        plain = reported_row(metrics, {}, told=self._told, takes_arrays=is_result)
+        plain = reported_row(metrics, {}, logged=self._logged, takes_arrays=is_result)
         return ReportedRow(plain)
 
     def save(self, folder: Path) -> None:
@@ -456,7 +456,7 @@ def _report_value(value: Any, session: Session) -> None:
                 "expected a row (a dict), a number, or nothing."
             )
         value = {"_metric": number}
-    session.report(reported_row(value, {}, told=session.told), None)
+    session.report(reported_row(value, {}, logged=session.logged), None)
 
 
 def _call_of(spec: TrainableSpec, config: Any) -> Callable[[], Any]:

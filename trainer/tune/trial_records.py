@@ -67,7 +67,7 @@ class TrialRecord:
         last_saved_at: by the monotonic clock; for recovery checkpoints.
         time_total_s: seconds of work so far.
         scores: of rows, where they decide which checkpoints stay.
-        has_told_difference: rows that were made again were others.
+        has_logged_difference: rows that were made again were others.
     """
 
     files: TrialFiles
@@ -78,7 +78,7 @@ class TrialRecord:
     last_saved_at: float = 0.0
     time_total_s: float = 0.0
     scores: dict[int, float] = field(default_factory=dict)
-    has_told_difference: bool = False
+    has_logged_difference: bool = False
 
     @property
     def newest(self) -> SavedCheckpoint | None:
@@ -286,8 +286,8 @@ class TrialRecords:
             self.write_row(number, row_number, row)  # the file was cut
         if expected in (None, "", row_digest(row)):
             return True
-        if not record.has_told_difference:
-            record.has_told_difference = True
+        if not record.has_logged_difference:
+            record.has_logged_difference = True
             _LOGGER.warning(
                 "Trial %05d: row %d was made again after a repair and is another one%s. The first "
                 "one counts. Report checkpoints and go on from them, and take random numbers from "
