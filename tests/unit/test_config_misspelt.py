@@ -19,6 +19,7 @@ from trainer.config.settings import NAMES_ELSEWHERE
         ("gama", "`gamma`, an argument of training()"),
         ("num_env_runer", "`num_env_runners`, an argument of env_runners()"),
         ("learning_rate", "`lr`, an argument of training()"),  # of Stable-Baselines3
+        ("num_gpu", "`num_gpus`, which nothing here reads"),
     ],
 )
 def test_what_was_probably_meant_is_named(written: str, meant: str) -> None:

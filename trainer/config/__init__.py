@@ -9,5 +9,6 @@ algorithm_config   all of it together
 """
 
 from trainer.config.algorithm_config import AlgorithmConfig
-from trainer.config.settings import Merge, NotProvided, Setting
+from trainer.config.settings import Merge, NotProvided
+from trainer.config.settings import Setting as Setting  # users import it from here
 from trainer.errors import FrozenConfigError

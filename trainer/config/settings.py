@@ -647,7 +647,11 @@ class NameTable:
         match = NAMES_ELSEWHERE.get(name)
         if match not in self.settings:
             match = nearest(name, arguments, similarity=0.8)
-        match = match or nearest(name, [*arguments, *self.settings, *old_names])
+        unused = OLD_NAMES.unused_settings
+        match = match or nearest(name, [*arguments, *self.settings, *old_names, *unused])
+        if match in unused:
+            advice = f"Did you mean `{match}`, which nothing here reads? {unused[match].reason}"
+            return Problem(what, "no setting has this name.", advice, unknown=True)
         if match is None:
             return Problem(what, "no setting has this name.", self._known(section), unknown=True)
         setting = self.settings[self.resolve(match, section) or match]
