@@ -874,8 +874,7 @@ MUTANTS: Final[list[Mutant]] = [
         "trainer/evaluation/evaluations.py",
         ('        self.num_evaluations = state["num_evaluations"]\n', ""),
         ('            self._metrics.set_state(state["metrics"])\n', "            pass\n"),
-        ("        self._last = copy.deepcopy(last)\n", ""),
-        ('state.get("running_of") == self._iteration', 'state.get("running_of") is not None'),
+        ('        self._last = copy.deepcopy(state["last"])\n', ""),
     ),
     # ---- a checkpoint is replaced whole or not at all
     *_of(

@@ -150,7 +150,6 @@ EXPLAINED: Final = {
     # The environment of these runs does not bring them about; their own tests do.
     "counters/num_episodes_lost": "test_resume_runners",
     "counters/num_env_steps_lost": "test_resume_runners",
-    "evaluation/running_of": "test_evaluation_under_way",
     "evaluation/evaluator/num_left_out": "test_evaluation_under_way",
     # Settings, with which those of the algorithm are compared.
     "replay_buffer/type": "test_replay_state",

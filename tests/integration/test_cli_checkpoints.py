@@ -288,7 +288,11 @@ def test_texts_of_a_file_cannot_steer_a_terminal(words: list[str], tmp_path: Pat
     """Not even in errors and warnings: of keys, components, and names of files."""
     evil = "\x1b[2J\x9b31m\u202e\x07\r"
     state = {"settings": {evil: evil, "env": evil}, "code": [evil], "class": evil, "root_seed": 1}
-    parts = {"config": state, "env_runners": {evil: 1}, "evaluation": {"running_of": evil}}
+    parts = {
+        "config": state,
+        "env_runners": {evil: 1},
+        "evaluation": {"running": {"iteration": evil}},
+    }
     metadata = {"algorithm": "PPO", evil: evil, "env": evil}
     path = write_checkpoint(tmp_path / f"c{evil}", components=parts, metadata=metadata)
     for damaged in (False, True):

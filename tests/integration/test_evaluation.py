@@ -289,20 +289,3 @@ def test_an_env_with_other_bounds_is_welcome() -> None:
 
     with config(evaluation_config={"env": OtherBounds}).build_algo() as algo:
         assert algo.evaluate()["env_runners/num_episodes"] == 5
-
-
-@pytest.mark.parametrize(("of", "begins_again"), [(2, True), (1, False), (None, False)])
-def test_a_state_without_the_weights_of_a_running_one_has_them_if_they_are_the_newest(
-    of: int | None, begins_again: bool
-) -> None:
-    """States of a release that wrote down only of which iteration it was."""
-    with config().build_algo() as algo:
-        for _ in range(2):
-            algo.train()
-        state, newest = algo.get_state(), algo.newest_subject().get_state()
-        assert "running" not in state["evaluation"]
-        state["evaluation"]["running_of"] = of
-        algo.set_state(state)
-        after = algo.get_state()["evaluation"]
-    assert after["running_of"] == (of if begins_again else None)
-    assert encode(after.get("running")) == encode(newest if begins_again else None)

@@ -385,7 +385,7 @@ def test_training_waits_for_no_asynchronous_evaluation() -> None:
         assert all("evaluation" not in result for result in results)
         assert algo.training_iteration == 5
         state = algo.get_state(components="evaluation")
-    assert state["evaluation"]["running_of"] == 1
+    assert state["evaluation"]["running"]["iteration"] == 1
     assert state["evaluation"]["evaluator"]["num_left_out"] == 4
     assert not any(is_process_alive(pid) for pid in pids), "stop() leaves no process behind"
 

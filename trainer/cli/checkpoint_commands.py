@@ -421,7 +421,7 @@ def _episodes_text(report: Mapping[str, Any]) -> str:
 
 def _not_included(manifest: Manifest, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """What a reader might look for, and why it is not there."""
-    config, running_of = parts["config"], parts["evaluation"].get("running_of")
+    config, running = parts["config"], parts["evaluation"].get("running")
     missing: dict[str, str] = {}
     if manifest.metadata.get("holds_replay_buffer") is False:
         missing["replay_buffer"] = (
@@ -433,9 +433,10 @@ def _not_included(manifest: Manifest, parts: Mapping[str, Mapping[str, Any]]) ->
         missing["code.pkl"] = f"could not be pickled; to restore, give {', '.join(code)} yourself"
     elif code:
         missing["plain settings"] = f"{', '.join(code)}: code; give them, or allow code"
-    if running_of is not None:
+    if isinstance(running, dict):
+        iteration = running.get("iteration")
         missing["running evaluation"] = (
-            f"of iteration {running_of}; it was under way and begins again after a restore"
+            f"of iteration {iteration}; it was under way and begins again after a restore"
         )
     if "algorithm" in manifest.metadata:
         absent = {name: why for name, why in _ABSENT.items() if name not in manifest.components}

@@ -93,12 +93,10 @@ EPISODE_STATE: Final = checks.fields(
         "actions": _ROWS,
         "rewards": _ROWS,
         "earlier_return": checks.list_of(checks.ANY_NUMBER),
+        **dict.fromkeys(_CHANGES, checks.either(checks.list_of(checks.ANY_NUMBER), checks.NOTHING)),
         "extra_model_outputs": checks.of_type(dict),
     },
-    optional={
-        **dict.fromkeys(_CHANGES, checks.either(checks.list_of(checks.ANY_NUMBER), checks.NOTHING)),
-        "task": checks.anything(),
-    },
+    optional={"task": checks.anything()},
 )
 """What a state looks like; whether its columns fit together is seen when an episode is made."""
 

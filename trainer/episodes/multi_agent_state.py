@@ -52,8 +52,13 @@ _LINE: Final = checks.fields(
     {"clock": _CLOCK, "episode": EPISODE_STATE, "open": checks.either(_OPEN_ROW, checks.NOTHING)}
 )
 _END: Final = checks.fields(
-    {"env_t": _STEP, "terminated": checks.FLAG, "truncated": checks.FLAG, "appeared": checks.FLAG},
-    optional={"steps": checks.COUNT},  # which states of earlier versions lack
+    {
+        "env_t": _STEP,
+        "terminated": checks.FLAG,
+        "truncated": checks.FLAG,
+        "appeared": checks.FLAG,
+        "steps": checks.COUNT,
+    }
 )
 
 LEDGER_STATE: Final[Mapping[str, checks.Check]] = {

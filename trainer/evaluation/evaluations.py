@@ -424,13 +424,13 @@ class Evaluator:
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called."""
         self.num_evaluations = state["num_evaluations"]
-        self.num_left_out = state.get("num_left_out", 0)
+        self.num_left_out = state["num_left_out"]
         self._metrics = MetricsLogger()
         if "metrics" in state:  # not before the first evaluation
             self._metrics.set_state(state["metrics"])
         self.group.set_state(
             {
-                "slots": state.get("slots", []),
+                "slots": state["slots"],
                 "callbacks": state["callbacks"],
                 "is_continued": self.num_evaluations > 0,
                 **{name: state[name] for name in ("known_modules",) if name in state},
@@ -459,11 +459,14 @@ _TASKS_OF_A_SLOT: Final = checks.fields(
 _LAST: Final = checks.of_type(dict)
 
 _EVALUATOR: Final = checks.fields(
-    {"num_evaluations": checks.COUNT, "callbacks": CALLBACK_STATES},
-    optional={
+    {
+        "num_evaluations": checks.COUNT,
         "num_left_out": checks.COUNT,
-        "metrics": LOGGER_STATE,
+        "callbacks": CALLBACK_STATES,
         "slots": checks.list_of(_TASKS_OF_A_SLOT),
+    },
+    optional={  # not before the first evaluation; where modules have changed
+        "metrics": LOGGER_STATE,
         "known_modules": checks.list_of(checks.TEXT),
     },
 )
@@ -510,7 +513,7 @@ def subject_state(subject: Subject) -> checks.Check:
 
 
 def evaluation_state(subject: Subject) -> checks.Check:
-    """The check for the component `evaluation`; states of earlier releases lack what is optional.
+    """The check for the component `evaluation`.
 
     Args:
         subject: of the newest weights, which those of an evaluation under way have to be like.
@@ -523,10 +526,12 @@ def evaluation_state(subject: Subject) -> checks.Check:
         "table": TABLE_RECORD,
     }
     return checks.fields(
-        {"evaluator": _EVALUATOR, "last": _LAST},
-        optional={
+        {
+            "evaluator": _EVALUATOR,
+            "last": _LAST,
             "reported_at": checks.either(checks.COUNT, checks.NOTHING),
-            "running_of": checks.either(checks.COUNT, checks.NOTHING),
+        },
+        optional={
             "running": checks.either(subject_state(subject), checks.fields(of_others)),
         },
     )
@@ -677,7 +682,12 @@ class Evaluations:
         self._last: dict[str, Any] = {}
         self._reported_at: int | None = None
         # Of the evaluator, until there is one.
-        self._evaluator_state: State = {"num_evaluations": 0, "callbacks": {}}
+        self._evaluator_state: State = {
+            "num_evaluations": 0,
+            "num_left_out": 0,
+            "callbacks": {},
+            "slots": [],
+        }
 
     def get_evaluator(self) -> Evaluator:
         """The evaluator, made when it is first needed."""
@@ -889,7 +899,6 @@ class Evaluations:
             "evaluator": state,
             "last": copy.deepcopy(last),
             "reported_at": self._reported_at,
-            "running_of": None if subject is None else subject.iteration,
             **({} if subject is None else {"running": subject.get_state()}),
         }
 
@@ -903,20 +912,18 @@ class Evaluations:
         What is running now ends. What was running then begins again with the next iteration, with
         the weights that it had.
         """
-        require_keys("the evaluation's set_state()", "state", state, ("last", "evaluator"))
+        keys = ("last", "evaluator", "reported_at")
+        require_keys("the evaluation's set_state()", "state", state, keys)
         running, self.running = self.running, None
         if running is not None and self.evaluator is not None:
             self.evaluator.group.abandon_play()
-        last = state["last"]
+        self._interrupted = None
         if "running" in state:
             now = self._algorithm.newest_subject()
             self._interrupted = Subject.from_state(state["running"], now)
-        else:  # of a release that did not keep its weights: they may be the newest ones
-            is_newest = state.get("running_of") == self._iteration
-            self._interrupted = self._algorithm.newest_subject() if is_newest else None
         self._evaluator_state = state["evaluator"]
-        self._last = copy.deepcopy(last)
-        self._reported_at = state.get("reported_at", last.get("evaluated_at_iteration"))
+        self._last = copy.deepcopy(state["last"])
+        self._reported_at = state["reported_at"]
         if self.evaluator is not None:
             self.evaluator.set_state(state["evaluator"])
 

@@ -92,7 +92,7 @@ class AgentRecord:
         agent_id: who played.
         module_id: who acted for it.
         episode_return: all that it was paid.
-        length: its own steps; None if it never appeared, or is not known (an older checkpoint).
+        length: its own steps; None if it never appeared.
     """
 
     agent_id: Any

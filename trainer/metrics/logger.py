@@ -116,8 +116,8 @@ _AGENT_RECORD: Final = checks.fields(
         "agent_id": checks.either(checks.TEXT, checks.of_type(int)),
         "module_id": checks.either(checks.TEXT, checks.NOTHING),
         "episode_return": checks.ANY_NUMBER,
-    },
-    optional={"length": checks.either(checks.COUNT, checks.NOTHING)},
+        "length": checks.either(checks.COUNT, checks.NOTHING),
+    }
 )
 _NUMBER: Final = checks.either(checks.ANY_NUMBER, checks.of_type(bool))
 _RECORD: Final = checks.fields(
@@ -129,10 +129,10 @@ _RECORD: Final = checks.fields(
         "module_id": checks.either(checks.TEXT, checks.NOTHING),
         "custom_metrics": checks.dict_of(_NUMBER),
         "hist_data": checks.dict_of(checks.list_of(_NUMBER)),
+        "rewritten_return": checks.either(checks.ANY_NUMBER, checks.NOTHING),
     },
     optional={
         "task": checks.anything(),
-        "rewritten_return": checks.either(checks.ANY_NUMBER, checks.NOTHING),
         "agents": checks.list_of(_AGENT_RECORD),
     },
 )
