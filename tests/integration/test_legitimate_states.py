@@ -144,7 +144,8 @@ def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
     weights = Weights(ByModule({"default_policy": ModuleWeights(1, {})}))
     subject = Subject(weights, ByModule({"default_policy": Normalization()}), iteration=1)
     last = {"env_runners": {"episode_returns": [1.0], "num_x": None, 3: "x"}, "num_episodes": "few"}
-    state = {"evaluator": {"num_evaluations": 1, "callbacks": {}}, "last": last}
+    evaluator = {"num_evaluations": 1, "num_left_out": 0, "callbacks": {}, "slots": []}
+    state = {"evaluator": evaluator, "last": last, "reported_at": None}
     check_shape(state, evaluation_state(subject))
     # By a setting that the restore may have changed.
     clipped: dict[str, Any] = {"rewards": {"clip": True, "factor": None}}
