@@ -39,7 +39,6 @@ from checkpoints.comparison import (
 )
 from checkpoints.component_paths import is_selected
 from checkpoints.components import HasState
-from checkpoints.directory import Retention, apply_retention
 from checkpoints.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -60,6 +59,7 @@ from checkpoints.listing import (
 )
 from checkpoints.manifest import FileEntry, Manifest, version_differences
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
+from checkpoints.retention import Retention, apply_retention
 from checkpoints.state_shapes import check_shape
 from checkpoints.weights import export_weights, load_weights
 from checkpoints.writer import WhenOver, write_checkpoint

@@ -159,8 +159,11 @@ def checkpoint_and_component(path: PathLike) -> tuple[Path, str | None]:
         for parent in target.parents:
             if regular_file_size(parent / MANIFEST_FILE) is not None:
                 inside = target.relative_to(parent).as_posix()
-                components = read_manifest(parent).components
-                files = {entry.file: name for name, entry in components.items()}
+                manifest = read_manifest(parent)
+                files = {
+                    f"{manifest.folder}/{entry.file}": name
+                    for name, entry in manifest.components.items()
+                }
                 return parent, files.get(inside, inside)
     return target, None
 

@@ -161,9 +161,10 @@ FORMAT_VERSION: Final = newest_version(FORMAT_MIGRATIONS)
 MANIFEST_FILE: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 64 * 2**20
 CODE_FILE: Final = "code.pkl"
+FOLDER_NAME: Final = re.compile(r"files-[1-9][0-9]{0,17}")
 
 _ENTRY_FIELDS: Final = ("file", "num_bytes", "sha256")
-_FIELDS: Final = ("created_at", "versions", "metadata", "components", "code")
+_FIELDS: Final = ("created_at", "versions", "metadata", "folder", "components", "code")
 _OF_OURS: Final = frozenset({"format", "components", "checksum"})
 _MAX_INT_BITS: Final = 1024  # seeds have 128; Python refuses to print much longer ones
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -175,7 +176,7 @@ class FileEntry:
     """One file of a checkpoint.
 
     Attributes:
-        file: name within the directory; never a path.
+        file: name within the folder that the manifest names; never a path.
         num_bytes: its size.
         sha256: hexadecimal SHA-256 of its content.
         state_version: of a component's state (`checkpoints.manifest`); written if above 1.
@@ -222,6 +223,7 @@ class Manifest:
         versions: of `python`, `numpy` and `ormsgpack` that wrote it.
         metadata: plain JSON data from the writer, such as `training_iteration`.
         components: name (slash path) to file, in the order in which they were given.
+        folder: in which the files are, in the directory of the manifest: `files-1`.
         code: the file with pickled code, or None.
         format_version: in which it was written; what an older one said is here in today's terms.
         is_own: this user saved it on this machine, with code that was trusted: it is signed.
@@ -231,6 +233,7 @@ class Manifest:
     versions: Mapping[str, str]
     metadata: Mapping[str, Any]
     components: Mapping[str, FileEntry]
+    folder: str
     code: FileEntry | None = None
     format_version: int = FORMAT_VERSION
     is_own: bool = False
@@ -264,6 +267,7 @@ def new_manifest(
     *,
     versions: Mapping[str, str],
     metadata: Mapping[str, Any],
+    folder: str,
     components: Mapping[str, FileEntry],
     code: FileEntry | None,
     created_at: dt.datetime,
@@ -275,6 +279,7 @@ def new_manifest(
         versions=dict(versions),
         metadata=plain_metadata(metadata),
         components=dict(components),
+        folder=folder,
         code=code,
         is_own=is_own,
     )
@@ -422,12 +427,16 @@ def _build(fields: dict[str, Any], format_version: int, *, is_own: bool) -> Mani
         for name, entry in fields["components"].items()
     }
     code = None if fields["code"] is None else _build_entry(fields["code"])
+    folder = fields["folder"]
+    if FOLDER_NAME.fullmatch(folder) is None:
+        raise ValueError(f"{folder[:80]!r} is not the name of a folder of files")
     _check_files(components, code)
     return Manifest(
         created_at=fields["created_at"],
         versions=versions,
         metadata=plain_metadata(fields["metadata"]),
         components=components,
+        folder=folder,
         code=code,
         format_version=format_version,
         is_own=is_own,

@@ -14,22 +14,19 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from checkpoints.codec import ArrayFiles, NewArray, check_digest, decode
-from checkpoints.component_paths import ComponentNames, is_payload_name, select
+from checkpoints.component_paths import ComponentNames, select
 from checkpoints.errors import CheckpointCorruptError, CheckpointError
 from checkpoints.links import check_inside
 from checkpoints.listing import (
     PathLike,
     find_checkpoints,
-    load_manifest,
-    locate,
-    parse_leftover,
     resolve_path,
+    steadily,
 )
 from checkpoints.manifest import (
-    CODE_FILE,
     MANIFEST_FILE,
     ComponentMigrations,
     FileEntry,
@@ -41,13 +38,9 @@ from checkpoints.strict_files import (
     opened_regular_file,
     read_regular_file,
     regular_file_size,
-    unreadable,
 )
 
 # ---- reader
-
-_Result = TypeVar("_Result")
-_MAX_ATTEMPTS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class CheckpointContents:
     """What was read from a checkpoint.
 
     Attributes:
-        path: the directory that was read.
+        path: the directory of the checkpoint.
         manifest: what the checkpoint says of itself.
         components: name (slash path) to decoded state, in the order of the manifest.
     """
@@ -73,7 +66,7 @@ def read_manifest(path: PathLike) -> Manifest:
         CheckpointCorruptError: if the manifest is not valid.
         CheckpointVersionError: if it has a newer format.
     """
-    return _steadily(path, lambda _, manifest: manifest)
+    return steadily(path, lambda _, manifest: manifest)
 
 
 def verify(path: PathLike) -> Manifest:
@@ -83,14 +76,14 @@ def verify(path: PathLike) -> Manifest:
     """
 
     def check(directory: Path, manifest: Manifest) -> Manifest:
-        _check_listing(directory, manifest)
+        folder = directory / manifest.folder
         for entry in manifest.components.values():
-            _decode_component(manifest, entry, ArrayFiles(directory, entry, mapped=True), directory)
+            _decode_component(manifest, entry, ArrayFiles(folder, entry, mapped=True), folder)
         if manifest.code is not None:
-            _read_file(directory, manifest.code)
+            _read_file(folder, manifest.code)
         return manifest
 
-    return _steadily(path, check)
+    return steadily(path, check)
 
 
 def read_checkpoint(
@@ -136,19 +129,18 @@ def read_checkpoint(
             versions = [(name, entry.state_version) for name, entry in entries.items()]
             source = f"{directory} (written with {dict(manifest.versions)})"
             known.refuse_newer(versions, source=source)
-        if only is None:
-            _check_listing(directory, manifest)
+        folder = directory / manifest.folder
         for entry in entries.values():
             for file in entry.files:
-                _check_size(directory, file)
+                _check_size(folder, file)
         if only is None and manifest.code is not None:
-            _read_file(directory, manifest.code)
+            _read_file(folder, manifest.code)
         components = {
             name: _decode_component(
                 manifest,
                 entry,
-                ArrayFiles(directory, entry, mapped=mapped, make_array=makers.get(name)),
-                directory,
+                ArrayFiles(folder, entry, mapped=mapped, make_array=makers.get(name)),
+                folder,
             )
             for name, entry in entries.items()
         }
@@ -159,7 +151,7 @@ def read_checkpoint(
             }
         return CheckpointContents(directory, manifest, components)
 
-    return _steadily(path, read)
+    return steadily(path, read)
 
 
 @dataclass
@@ -193,10 +185,11 @@ def read_array_places(path: PathLike, component: str) -> dict[str, ArrayLocation
             found.append(ArrayLocation("", str(dtype), shape))
             return found[-1]
 
-        _name_places(decode(_read_file(directory, entry), load_array=note), "")
+        data = _read_file(directory / manifest.folder, entry)
+        _name_places(decode(data, load_array=note), "")
         return {array.file: place for array, place in zip(entry.arrays, found, strict=False)}
 
-    return _steadily(path, read)
+    return steadily(path, read)
 
 
 def _name_places(state: Any, path: str) -> None:
@@ -219,61 +212,10 @@ def read_code_bytes(path: PathLike, *, check_manifest: Callable[[Manifest], None
 
     def read(directory: Path, manifest: Manifest) -> bytes | None:
         check_manifest(manifest)
-        return None if manifest.code is None else _read_file(directory, manifest.code)
+        folder = directory / manifest.folder
+        return None if manifest.code is None else _read_file(folder, manifest.code)
 
-    return _steadily(path, read)
-
-
-def _steadily(path: PathLike, read: Callable[[Path, Manifest], _Result]) -> _Result:
-    """Read, and read again if another process replaced the checkpoint meanwhile.
-
-    A reader that meets the manifest of one checkpoint and the files of the next would call both
-    corrupt. If the manifest is another one after an error, the error says nothing.
-    """
-    for attempt in range(_MAX_ATTEMPTS):
-        directory: Path | None = None
-        manifest: Manifest | None = None
-        try:
-            directory = locate(path)
-            manifest = load_manifest(directory)
-            return read(directory, manifest)
-        except CheckpointError as error:
-            # It was there when it was located, so it is being replaced: looking once more would not
-            # tell, for that look may come in the wrong moment, too.
-            has_vanished = (
-                directory is not None
-                and manifest is None
-                and isinstance(error.__cause__, FileNotFoundError)
-            )
-            is_last = attempt + 1 == _MAX_ATTEMPTS
-            if is_last or (not has_vanished and _is_unchanged(path, directory, manifest)):
-                raise
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _is_unchanged(path: PathLike, directory: Path | None, manifest: Manifest | None) -> bool:
-    """Return whether what was found before is still all that can be found."""
-    try:
-        return locate(path) == directory and load_manifest(locate(path)) == manifest
-    except CheckpointError:
-        return manifest is None
-
-
-def _check_listing(directory: Path, manifest: Manifest) -> None:
-    """Raise if a file looks like one of ours and the manifest does not know it."""
-    known = {entry.file for entry in manifest.files}
-    try:
-        paths = sorted(directory.iterdir())
-    except OSError as error:
-        raise unreadable(directory, error) from error
-    for path in paths:
-        is_our_name = path.name == CODE_FILE or is_payload_name(path.name)
-        if is_our_name and path.name not in known:
-            raise CheckpointCorruptError(
-                f"{path} is not listed in the manifest, so it was not saved with this checkpoint. "
-                "Nothing was loaded. Remove it if you know where it came from, or use another "
-                "checkpoint."
-            )
+    return steadily(path, read)
 
 
 def _check_size(directory: Path, entry: FileEntry) -> None:
@@ -328,7 +270,7 @@ def checkpoint_of_run(path: PathLike) -> PathLike:
         CheckpointError: if the path cannot be one.
     """
     given = resolve_path(path)
-    if not given.is_dir() or (given / MANIFEST_FILE).exists() or parse_leftover(given) is not None:
+    if not given.is_dir() or (given / MANIFEST_FILE).exists():
         return path
     for directory in (given / CHECKPOINTS, given):
         check_inside(directory, given)

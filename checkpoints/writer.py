@@ -18,7 +18,7 @@ from checkpoints.array_format import is_contiguous, memory_pieces
 from checkpoints.code import SAVED_AT
 from checkpoints.codec import EncodedState, encode_split
 from checkpoints.component_paths import array_file_name, check_name, file_name
-from checkpoints.directory import Replacement
+from checkpoints.directory import SaveFolder
 from checkpoints.errors import CheckpointError, CheckpointWriteError, StateError
 from checkpoints.listing import PathLike, resolve_path, resolve_target
 from checkpoints.manifest import (
@@ -144,11 +144,11 @@ def write_encoded(
     target = resolve_target(path)
     files = file_system or FileSystem()
     try:
-        with Replacement(target, files) as replacement:
-            writer = _FileWriter(replacement.new, files)
+        with SaveFolder(target, files) as folder:
+            writer = _FileWriter(folder.path, files)
             entries = writer.write_components(encoded.components, encoded.state_versions)
             writer.write_rest(entries, encoded, metadata=_metadata(encoded, target))
-            replacement.install()
+            folder.install()
     except CheckpointWriteError:
         raise
     except OSError as error:
@@ -195,6 +195,7 @@ class _FileWriter:
         manifest = new_manifest(
             versions=current_versions(),
             metadata=metadata,
+            folder=self._directory.name,
             components=entries,
             code=code_entry,
             created_at=dt.datetime.now(dt.timezone.utc),

@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from trainer_toolkit.interrupts import signals_deferred
+
 if sys.platform != "win32":
     import fcntl
 
@@ -84,9 +86,9 @@ class FileSystem:
         finally:
             os.close(descriptor)
 
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename a directory; the target must not exist."""
-        source.rename(target)
+    def replace(self, source: Path, target: Path) -> None:
+        """Put one file in the place of another, or where none is, in one step."""
+        source.replace(target)
 
     def remove_file(self, path: Path) -> None:
         """Remove one file."""
@@ -179,3 +181,70 @@ def unlock_file(descriptor: int) -> None:
     """Let go of a lock, also for forked processes that have the descriptor."""
     if sys.platform != "win32":
         fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+_NO_LOCKS_ON_DIRECTORIES: Final = frozenset({errno.EBADF, errno.EINVAL})
+"""EBADF: NFS locks exclusively only what can be written, and a directory cannot be."""
+
+
+class DirectoryLock:
+    """Holds a directory that exists, until `release`, the end of its block or of the process.
+
+    The number of a process says less: after a restart another one may have it, in containers it
+    often is the same one again, and a process in another container is not seen at all.
+
+    Attributes:
+        is_real: whether others are kept away; false where there are no locks.
+
+    Args:
+        path: the directory.
+
+    Raises:
+        BlockingIOError: it is held elsewhere, in this process or another.
+        OSError: it does not exist or cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.is_real = False
+        self._descriptor = -1
+        self._pid = os.getpid()
+        if sys.platform == "win32":
+            return
+        try:
+            with signals_deferred():
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                with contextlib.suppress(NoLocksError):
+                    lock_file(self._descriptor, also_no_locks=_NO_LOCKS_ON_DIRECTORIES)
+                    self.is_real = True
+        except BaseException:  # an interrupt has waited; nobody else would let go
+            self.release()
+            raise
+
+    def __enter__(self) -> DirectoryLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def holds(self, path: Path) -> bool:
+        """Return whether the directory that is locked is the one at `path` now."""
+        if self._descriptor < 0:
+            return path.is_dir()
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), path.lstat())
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Let go of it; a second time does nothing."""
+        with signals_deferred():
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor < 0:
+                return
+            try:
+                if self.is_real and self._pid == os.getpid():
+                    # A process that was forked meanwhile has the descriptor, too: it would hold on,
+                    # or, at its own end, let go of what is not its own.
+                    unlock_file(descriptor)
+            finally:
+                os.close(descriptor)

@@ -25,10 +25,15 @@ from checkpoints import (
     verify,
 )
 from checkpoints.code import moved_path
-from checkpoints.directory import make_directories, remove_checkpoint, set_damaged_aside, sweep
+from checkpoints.directory import (
+    is_unfinished,
+    make_directories,
+    remove_checkpoint,
+    remove_unfinished,
+)
 from checkpoints.links import check_inside
-from checkpoints.listing import DirectoryLock, PathLike, parse_leftover, resolve_path
-from trainer_toolkit.files import numbered_beside, remedy
+from checkpoints.listing import PathLike, resolve_path
+from trainer_toolkit.files import DirectoryLock, numbered_beside, remedy
 
 # ---- directory claims
 #
@@ -91,7 +96,9 @@ def release_directories(algorithm: AlgorithmView) -> None:
 def _claimed(path: Path) -> _Claim:
     try:
         make_directories(path, FileSystem())
-        return _Claim(path)
+        claim = _Claim(path)
+        remove_unfinished(path, FileSystem())
+        return claim
     except BlockingIOError as error:
         raise CheckpointWriteError(
             f"{path} is in use: the run of another process keeps its checkpoints there. Two runs "
@@ -131,7 +138,7 @@ class CheckpointDirectory:
     def save(self, algorithm: AlgorithmView, *, in_background: WhenOver | None = None) -> Path:
         """Saves the algorithm under the name of its iteration, and returns where.
 
-        A checkpoint of this name whose manifest is damaged or missing is renamed, never removed.
+        One of this name is replaced, a damaged one, too.
 
         Args:
             algorithm: what to save.
@@ -144,28 +151,9 @@ class CheckpointDirectory:
         """
         target = self.path / checkpoint_name(algorithm.training_iteration)
         check_inside(target, self.path)
-        self._set_damaged_aside(target)
         if in_background is None:
             return Path(algorithm.save_to_path(target))
         return Path(algorithm.save_to_path(target, background=True, when_over=in_background))
-
-    def _set_damaged_aside(self, target: Path) -> None:
-        try:
-            aside = set_damaged_aside(target, FileSystem())
-        except OSError as error:
-            raise CheckpointWriteError(
-                f"{target} is a damaged checkpoint, and cannot be renamed to make room for the one "
-                f"that is to be saved: {error}. Nothing was written. {remedy(error)}; or move it "
-                "away."
-            ) from error
-        if aside is not None:
-            _LOGGER.warning(
-                "%s was a checkpoint without a valid manifest.json, so it cannot be read. It is "
-                "now %s, and its name is used for the one that is saved now. Remove it if it is "
-                "not wanted.",
-                target,
-                aside,
-            )
 
     def find(self) -> list[FoundCheckpoint]:
         """The complete checkpoints, oldest first."""
@@ -179,9 +167,7 @@ class CheckpointDirectory:
         """Whether anything is there that may be a checkpoint, a damaged one included."""
         if latest_checkpoint(self.path) is not None:
             return True
-        return self.path.is_dir() and any(
-            parse_leftover(path) is None for path in self.path.iterdir()
-        )
+        return self.path.is_dir() and any(not is_unfinished(path) for path in self.path.iterdir())
 
     def remove_older(self, *, keep: int, until: int, is_verified: bool = False) -> None:
         """Removes all but the newest, counted back from an iteration.
@@ -231,8 +217,6 @@ class CheckpointDirectory:
         Raises:
             OSError: they cannot be moved.
         """
-        if self.path.is_dir():
-            sweep(self.path, FileSystem())  # a whole one that a crash left comes to its place first
         later = [found for found in self.find() if found.manifest.training_iteration > iteration]
         if not later:
             return None

@@ -708,7 +708,8 @@ def _refuse_larger_networks(config: AlgorithmConfig, contents: CheckpointContent
     """
     if config.rl_module_spec is not None:
         return  # what the settings of a user's own network mean is not known
-    sizes = [regular_file_size(contents.path / entry.file) for entry in contents.manifest.files]
+    manifest, folder = contents.manifest, contents.path / contents.manifest.folder
+    sizes = [regular_file_size(folder / entry.file) for entry in manifest.files]
     num_bytes = sum(size or 0 for size in sizes)
     for name in _OF_NETWORKS:
         if name not in config:

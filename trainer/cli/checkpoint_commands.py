@@ -35,7 +35,7 @@ from checkpoints import (
     verify,
 )
 from checkpoints.links import check_inside
-from checkpoints.listing import damages_in, is_damaged_name
+from checkpoints.listing import damages_in
 from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
@@ -122,9 +122,7 @@ def all_checkpoints_at(path: str) -> list[Path]:
         found = sorted(
             entry
             for entry in directory.iterdir()
-            if not entry.name.startswith(".")
-            and not is_damaged_name(entry.name)
-            and os.path.lexists(entry / "manifest.json")
+            if not entry.name.startswith(".") and os.path.lexists(entry / "manifest.json")
         )
         for entry in found:
             check_inside(entry, given)
