@@ -91,7 +91,7 @@ class SaveFolder:
         """Put the manifest that is in the folder in the place of the checkpoint's."""
         self._files.sync_directory(self.path)
         self._files.sync_directory(self._target)
-        self._replaced = _named_in(self._target)
+        self._replaced = _named_if_readable(self._target)
         self._files.replace(self.path / MANIFEST_FILE, self._target / MANIFEST_FILE)
         self._files.sync_directory(self._target)
 
@@ -149,22 +149,24 @@ def remove_checkpoint(path: Path, file_system: FileSystem) -> None:
     Files that are not part of it stay where they are. One that another process has just removed is
     passed over. What cannot be removed once it is gone is logged.
     """
-    named: str | None = None
-    with contextlib.suppress(CheckpointError):
-        named = _named_in(path)
+    named = _named_if_readable(path)
     with contextlib.suppress(FileNotFoundError):
         file_system.remove_file(path / MANIFEST_FILE)
         file_system.sync_directory(path)  # else it may come back without its files
     clear(path, file_system, ended={named})
     _remove_if_empty(path, file_system)
-    if path.is_dir():
-        _LOGGER.warning("%s holds files that belong to no checkpoint; they stay there.", path)
+    with contextlib.suppress(FileNotFoundError):
+        if any(FOLDER_NAME.fullmatch(entry.name) is None for entry in path.iterdir()):
+            _LOGGER.warning("%s holds files that belong to no checkpoint; they stay there.", path)
 
 
 def remove_unfinished(parent: Path, file_system: FileSystem) -> None:
-    """Remove what killed saves and removals left in a directory of checkpoints."""
+    """Remove what killed saves and removals left in a directory of checkpoints.
+
+    An empty directory stays: it may be anybody's.
+    """
     for path in [parent / name for name in directories_in(parent)]:
-        if is_unfinished(path):
+        if is_unfinished(path) and any(path.iterdir()):
             clear(path, file_system)
             _remove_if_empty(path, file_system)
 
@@ -172,10 +174,9 @@ def remove_unfinished(parent: Path, file_system: FileSystem) -> None:
 def is_unfinished(path: Path) -> bool:
     """Return whether a directory holds nothing but folders of saves, none of which has ended."""
     try:
-        names = [entry.name for entry in path.iterdir()]
+        return all(_holds_only_ours(entry) for entry in path.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return bool(names) and all(_holds_only_ours(path / name) for name in names)
 
 
 def clear(path: Path, file_system: FileSystem, *, ended: Collection[str | None] = ()) -> None:
@@ -199,23 +200,22 @@ def clear(path: Path, file_system: FileSystem, *, ended: Collection[str | None] 
 
 def _clear_folder(folder: Path, files: FileSystem, *, ended: Collection[str | None]) -> None:
     try:
-        lock = DirectoryLock(folder)
-    except OSError:  # another process works there, or it is gone
-        return
-    with lock:
-        try:
+        with DirectoryLock(folder) as lock:
             is_over = lock.is_real or folder.name in ended or _is_old(folder)
             # Asked under the lock: from now on no manifest begins to name it.
-            if not is_over or folder.name == _named_in(folder.parent):
-                return
-            for entry in sorted(folder.iterdir()):
-                if _is_ours(entry):
-                    files.remove_file(entry)
-            files.remove_directory(folder)
-        except FileNotFoundError:
-            return  # another process removed it
-        except (CheckpointError, OSError) as error:
-            _LOGGER.warning("%s could not be removed completely: %s", folder, error)
+            if is_over and folder.name != _named_in(folder.parent):
+                _remove_folder(folder, files)
+    except (BlockingIOError, FileNotFoundError):
+        return  # another process works there, or has removed it
+    except (CheckpointError, OSError) as error:
+        _LOGGER.warning("%s could not be removed completely: %s", folder, error)
+
+
+def _remove_folder(folder: Path, files: FileSystem) -> None:
+    for entry in sorted(folder.iterdir()):
+        if _is_ours(entry):
+            files.remove_file(entry)
+    files.remove_directory(folder)
 
 
 def _remove_if_empty(path: Path, files: FileSystem) -> None:
@@ -235,6 +235,12 @@ def _named_in(path: Path) -> str | None:
         if os.path.lexists(path / MANIFEST_FILE):
             raise
         return None
+
+
+def _named_if_readable(path: Path) -> str | None:
+    with contextlib.suppress(CheckpointError):
+        return _named_in(path)
+    return None
 
 
 def _save_folders(path: Path) -> list[str]:
@@ -267,26 +273,25 @@ def _holds_only_ours(folder: Path) -> bool:
 def _check_target(target: Path) -> None:
     """Raise unless nothing, an empty directory, a checkpoint or an unfinished one is at `target`.
 
-    One whose manifest is damaged counts if all beside it is ours.
+    One whose manifest is damaged counts.
     """
+    if not os.path.lexists(target):
+        return
     try:
         names = sorted(entry.name for entry in target.iterdir())
-    except FileNotFoundError:
-        return
     except NotADirectoryError as error:
         raise CheckpointWriteError(
             f"{target} is a file, and a checkpoint is a directory. Nothing was written. "
             "Pass the path of a directory that does not exist yet."
         ) from error
-    folders = [name for name in names if name != MANIFEST_FILE]
     if not names or _holds_our_manifest(target):
         return
-    if folders and all(_holds_only_ours(target / name) for name in folders):
+    if any(_holds_only_ours(target / name) for name in names):
         return
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     raise CheckpointWriteError(
-        f"{target} is not empty and not a checkpoint (it holds {shown}); saving there would "
-        "replace files that are not ours. Pass a new or empty directory, such as "
+        f"{target} is not empty and not a checkpoint (it holds {shown}). Nothing was written, so "
+        "that files of others are not mixed with ours. Pass a new or empty directory, such as "
         f"{str(target / 'checkpoint')!r}."
     )
 

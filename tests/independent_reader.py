@@ -37,15 +37,16 @@ def read(directory: Path) -> dict[str, Any]:
     unsigned = json.dumps(manifest, indent=1) + "\n"
     assert hashlib.sha256(unsigned.encode("ascii")).hexdigest() == checksum
     states = {}
+    folder = directory / manifest["folder"]
     for name, entry in manifest["components"].items():
-        data = (directory / entry["file"]).read_bytes()
+        data = (folder / entry["file"]).read_bytes()
         assert len(data) == entry["num_bytes"]
         assert hashlib.sha256(data).hexdigest() == entry["sha256"]
         arrays = []
         for number, array_entry in enumerate(entry.get("arrays", [])):
             file = entry["file"].removesuffix(".state") + f".{number}.array"
             assert array_entry["file"] == file
-            raw = np.memmap(directory / file, np.uint8, "r")
+            raw = np.memmap(folder / file, np.uint8, "r")
             assert len(raw) == array_entry["num_bytes"]
             assert hashlib.sha256(raw.data).hexdigest() == array_entry["sha256"]
             arrays.append(raw)

@@ -170,7 +170,7 @@ SHOWN: Final = {
     "checkpoints/links.py": Shown("integration/test_links_out_of_runs"),
     "checkpoints/policy.py": Shown("faults/test_forged_policy_files"),
     "checkpoints/directory.py": Shown(
-        "faults/test_killed_while_clearing_up faults/test_checkpoint_crashes"
+        "faults/test_checkpoint_crashes faults/test_savers_beside_each_other"
     ),
     "trainer/evaluation/evaluations.py": Shown(
         "contract/test_components integration/test_foreach_metrics integration/test_evaluation",
@@ -879,14 +879,19 @@ MUTANTS: Final[list[Mutant]] = [
     # ---- a checkpoint is replaced whole or not at all
     *_of(
         "checkpoints/directory.py",
-        ("key=lambda entry: entry.name != MANIFEST_FILE", "key=lambda entry: entry.name"),
+        ("        self._files.sync_directory(self.path)\n", ""),
+        ("is_over and folder.name != _named_in(folder.parent)", "is_over"),
+        ("lock.is_real or folder.name in ended or _is_old(folder)", "True"),
         (
-            "_bring_back_foreign_files(old, self._target, self._files)\n            remove",
-            "remove",
+            "        file_system.sync_directory(path)  # else it may come back without its files\n",
+            "",
         ),
-        ("self._files.sync_directory(self.new)\n        for", "for"),
-        ("reversed(self._old)", "reversed(self._old[1:])"),
-        ('elif is_whole or leftover.role == "old":', "elif is_whole:"),
+        (
+            "            file_system.sync_directory(path)  # else an older manifest may come back"
+            " without files\n",
+            "            pass\n",
+        ),
+        ("        clear(self._target, self._files)\n        try", "        try"),
     ),
 ]
 

@@ -49,7 +49,8 @@ class SlowDisk(FileSystem):
         self._gate = threading.Semaphore(0)
 
     def make_directory(self, path: Path) -> None:
-        if threading.current_thread() is not threading.main_thread() and ".new-" in path.name:
+        is_background = threading.current_thread() is not threading.main_thread()
+        if is_background and path.name.startswith("files-"):
             self.num_held += 1
             if not self._is_open and not self._gate.acquire(timeout=30):
                 raise AssertionError("this save was not released within 30 s")

@@ -6,6 +6,7 @@ named as this file names them are ever counted or removed: what a user saves bes
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import weakref
@@ -98,6 +99,9 @@ def _claimed(path: Path) -> _Claim:
         make_directories(path, FileSystem())
         claim = _Claim(path)
         remove_unfinished(path, FileSystem())
+        for folder in path.glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # only what is empty can be removed so
+                folder.rmdir()
         return claim
     except BlockingIOError as error:
         raise CheckpointWriteError(

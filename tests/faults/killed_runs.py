@@ -27,10 +27,10 @@ import numpy as np
 
 from callbacks import BestCheckpoint, CSVLogger, JSONLinesLogger, PeriodicCheckpoint
 from checkpoints import CheckpointNotFoundError, latest_checkpoint, verify
-from checkpoints.listing import parse_leftover
 from tests.command_line import ENV, command
 from tests.faults import runs_with_actors
 from tests.faults.runs_with_actors import PIDS_FILE, Reporting, is_about_an_actor, make_actors
+from tests.saved_files import files_of
 from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
@@ -243,17 +243,18 @@ class KilledRun:
         return kind == "result" or kind in self._signs().values()
 
     def _signs(self) -> dict[str, str]:
-        """What the directories beside the checkpoints say of what the run is doing."""
-        try:
-            names = sorted(path.name for path in self._checkpoints.iterdir())
-        except FileNotFoundError:
-            return {}
-        doing = {"new": "saving", "old": "replacing", "del": "removing"}
-        return {
-            name: doing[found.role]
-            for name in names
-            if (found := parse_leftover(Path(name))) is not None
-        }
+        """What the folders in the checkpoints say of what the run is doing."""
+        signs = {}
+        for path in sorted(self._checkpoints.glob("*")):
+            folders = [folder.name for folder in sorted(path.glob("files-*"))]
+            name = f"{path.name}/{','.join(folders)}"
+            if (path / "manifest.json").exists():
+                if len(folders) > 1:
+                    signs[name] = "replacing"
+            elif folders:
+                is_new = path.name >= f"{self.newest:06d}"
+                signs[name] = "saving" if is_new else "removing"
+        return signs
 
     def _what_was_hit(self, newest_before: int, stale: Mapping[str, str]) -> str:
         for name, sign in self._signs().items():
@@ -265,7 +266,7 @@ class KilledRun:
 
 def component_bytes(checkpoint: Path) -> dict[str, bytes]:
     """The files of a checkpoint but for the manifest, which has times."""
-    files = sorted(checkpoint.glob("*.state"))
+    files = sorted(files_of(checkpoint).glob("*.state"))
     assert files
     return {file.name: file.read_bytes() for file in files}
 

@@ -1,17 +1,22 @@
-"""Saving interrupted at every single file operation: some complete checkpoint is always found.
+"""Saving and removing, interrupted at every file operation: one whole checkpoint is always found.
 
 Ways to be interrupted: an error that is cleaned up, Ctrl-C, an error after which nothing works any
-more (not even cleaning up), and the end of the process without any cleaning up. Each before the
-operation takes effect, half-way (writes) and right after.
+more (not even cleaning up), the end of the process without any cleaning up, and a power cut, after
+which what was not synced is gone or half there. Each before the operation takes effect, half-way
+(writes) and right after.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import random
+import shutil
 import subprocess
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,8 +33,9 @@ from checkpoints import (
     verify,
     write_checkpoint,
 )
-from checkpoints.directory import sweep
-from checkpoints.listing import DirectoryLock, leftover_path
+from checkpoints.directory import clear, remove_checkpoint, remove_unfinished
+from checkpoints.errors import CheckpointError
+from trainer_toolkit.files import DirectoryLock
 
 OLD, NEW = 1, 2
 EXIT_CODE = 77
@@ -65,8 +71,8 @@ class Recording(FileSystem):
     def sync_directory(self, path: Path) -> None:
         self.step("sync_directory", path, lambda: None)
 
-    def rename(self, source: Path, target: Path) -> None:
-        self.step("rename", target, lambda: FileSystem.rename(self, source, target))
+    def replace(self, source: Path, target: Path) -> None:
+        self.step("replace", target, lambda: FileSystem.replace(self, source, target))
 
     def remove_file(self, path: Path) -> None:
         self.step("remove", path, lambda: FileSystem.remove_file(self, path))
@@ -125,14 +131,6 @@ def save_old(path: Path) -> None:
     (path / "notes.txt").write_text("good run")
 
 
-def operations_of_a_save(directory: Path, *, has_old: bool) -> list[str]:
-    recording = Recording()
-    if has_old:
-        save_old(directory / "c")
-    save(directory / "c", NEW, recording)
-    return [name for name, _ in recording.operations]
-
-
 def found_values(directory: Path) -> list[int]:
     """The values of the checkpoints that are found, each read and verified completely."""
     values = []
@@ -159,177 +157,351 @@ def in_child(act: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+# ---- every operation of everything that changes a checkpoint
+
+
+def nothing(folder: Path) -> None:
+    """There was none."""
+
+
+def old(folder: Path) -> None:
+    """The previous checkpoint, into which a user put notes."""
+    save(folder / "c", OLD, Recording())
+    (folder / "c" / "notes.txt").write_text("good run")
+
+
+def old_and_a_killed_save(folder: Path) -> None:
+    """The same, and what a killed process left of the next one."""
+    old(folder)
+    unfinished = folder / "c" / "files-2"
+    unfinished.mkdir()
+    (unfinished / "a.b.state").write_bytes(b"torn")
+
+
+def save_new(folder: Path, files: FileSystem) -> None:
+    """Save over what is there."""
+    save(folder / "c", NEW, files)
+
+
+def remove(folder: Path, files: FileSystem) -> None:
+    """Remove what is there."""
+    remove_checkpoint(folder / "c", files)
+
+
+Act = Callable[[Path, FileSystem], None]
+WORK: dict[str, tuple[Callable[[Path], None], Act, list[list[int]]]] = {
+    "first": (nothing, save_new, [[], [NEW]]),
+    "replacement": (old, save_new, [[OLD], [NEW]]),
+    "replacement after a killed one": (old_and_a_killed_save, save_new, [[OLD], [NEW]]),
+    "removal": (old, remove, [[OLD], []]),
+}
+"""What was there, what is done, and the values that may be found afterwards."""
+
+
+def operations_of(work: str, folder: Path) -> list[str]:
+    before, act, _ = WORK[work]
+    folder.mkdir()
+    before(folder)
+    recording = Recording()
+    act(folder, recording)
+    return [name for name, _ in recording.operations]
+
+
 # 2 components with 2 or 1 parts, a large array, code and manifest: 5 x create, 6 x write, 5 x sync;
-# directory: make, sync; rename, sync; and for the old: rename, rename of the notes, 5 x remove,
-# remove directory.
-FIRST_SAVE = 20
-REPLACEMENT = 28
-WRITES = {2, 3, 6, 9, 12, 15}
-MOMENTS = {
-    "before": range(REPLACEMENT),
-    # Only a write has a half; half of any other operation is the moment before it.
-    "half": sorted(WRITES),
-    "after": range(REPLACEMENT),
+# make folder; sync it and the directory, replace, sync. Of the first: make directory, sync. Else:
+# sync the directory, 4 x remove, remove folder; of a killed one: sync, remove, remove folder.
+# A removal: remove, sync, 4 x remove, remove folder; the directory is not empty.
+NUM_OPERATIONS = {
+    "first": 23,
+    "replacement": 27,
+    "replacement after a killed one": 30,
+    "removal": 8,
 }
 
 
-@pytest.mark.parametrize(("has_old", "expected"), [(False, FIRST_SAVE), (True, REPLACEMENT)])
-def test_table_of_cases_covers_every_operation(
-    tmp_path: Path, has_old: bool, expected: int
-) -> None:
-    operations = operations_of_a_save(tmp_path, has_old=has_old)
-    assert len(operations) == expected
-    assert {number for number, name in enumerate(operations) if name == "write"} == WRITES
+def cases() -> list[Any]:
+    """Every moment of every kind of work, in every way, without those that are the same."""
+    found = []
+    for work, when, how in itertools.product(
+        WORK, ("before", "half", "after"), ("error", "error for good", "keyboard", "exit")
+    ):
+        if (when, how) == ("after", "exit") or (when == "half" and work == "removal"):
+            continue  # it is the moment before the next one; a removal writes nothing
+        found.append(pytest.param(work, when, how, id=f"{work}, {when}, {how}"))
+    return found
 
 
-@pytest.mark.parametrize("how", ["error", "error for good", "keyboard", "exit"])
-@pytest.mark.parametrize("when", MOMENTS)
-@pytest.mark.parametrize(("has_old", "num_operations"), [(False, FIRST_SAVE), (True, REPLACEMENT)])
-def test_interrupted_save_leaves_the_previous_or_the_new_one_complete(
-    tmp_path: Path, has_old: bool, num_operations: int, how: str, when: str
+@pytest.mark.parametrize("has_locks", [True, False], ids=["locks", "no locks"])
+@pytest.mark.parametrize(("work", "when", "how"), cases())
+def test_whatever_is_interrupted_the_old_one_or_the_new_one_is_complete(
+    work: str,
+    when: str,
+    how: str,
+    has_locks: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    numbers = [number for number in MOMENTS[when] if number < num_operations]
-    # Whoever ends at once ends after one operation as before the next one.
-    for number in numbers[-1:] if (when, how) == ("after", "exit") else numbers:
+    if not has_locks:
+        monkeypatch.setattr("fcntl.flock", no_locks_here)
+    operations = operations_of(work, tmp_path / "undisturbed")
+    assert len(operations) == NUM_OPERATIONS[work] or not has_locks
+    numbers = [
+        number for number, name in enumerate(operations) if when != "half" or name == "write"
+    ]
+    assert len(numbers) >= 6
+    for number in numbers:
         folder = tmp_path / f"operation {number}"
         folder.mkdir()
-        _interrupt_and_look(folder, Interrupted(number, when, how), has_old=has_old, how=how)
-    assert len(numbers) == (len(WRITES) if when == "half" else num_operations)
+        _interrupt_and_look(folder, work, Interrupted(number, when, how), how, has_locks=has_locks)
 
 
-def _interrupt_and_look(folder: Path, faulty: Interrupted, *, has_old: bool, how: str) -> None:
-    path = folder / "c"
-    if has_old:
-        save_old(path)
+def _interrupt_and_look(
+    folder: Path, work: str, faulty: Interrupted, how: str, *, has_locks: bool
+) -> None:
+    before, act, allowed = WORK[work]
+    before(folder)
     finished = False
     if how == "exit":
-        assert in_child(lambda: _save_and_forget(path, faulty)) == EXIT_CODE
+        assert in_child(lambda: act(folder, faulty)) in (EXIT_CODE, 0)
     else:
         try:
-            save(path, NEW, faulty)
+            act(folder, faulty)
             finished = True  # removing the previous one failed, which is logged
-        except CheckpointWriteError:
+        except (CheckpointWriteError, OSError):
             assert how.startswith("error")
         except KeyboardInterrupt:
             assert how == "keyboard"
+    _check(folder, allowed[-1:] if finished else allowed, has_notes=before is not nothing)
+    # Without locks, what a killed process left may be of one that saves now.
+    _check_next_save(folder, is_exact=has_locks, has_notes=before is not nothing)
 
+
+def _check(folder: Path, allowed: list[list[int]], *, has_notes: bool) -> None:
     values = found_values(folder)
-    assert values in ([[OLD], [NEW]] if has_old else [[], [NEW]]), folder.name
+    assert values in allowed, folder.name
     if values:
-        assert read_checkpoint(path).components["c"] == values[0]
+        assert read_checkpoint(folder / "c").components["c"] == values[0]
         latest = latest_checkpoint(folder)
         assert latest is not None
         assert verify(latest).training_iteration == values[0]
-    if finished:
-        assert values == [NEW]
-    assert len(list(folder.rglob("notes.txt"))) == has_old
-    _assert_next_save_works(folder, died=how == "exit", undone=how == "error")
-    assert len(list(folder.rglob("notes.txt"))) == has_old
-    if how == "exit":
-        assert (path / "notes.txt").exists() == has_old
+    assert (folder / "c" / "notes.txt").exists() == has_notes
 
 
-def _save_and_forget(path: Path, file_system: FileSystem) -> None:
-    save(path, NEW, file_system)
+def _check_next_save(folder: Path, *, is_exact: bool, has_notes: bool) -> None:
+    notes = folder / "c" / "notes.txt"
+    if has_notes and list((folder / "c").iterdir()) == [notes]:  # no checkpoint is left
+        with pytest.raises(CheckpointWriteError, match="not empty and not a checkpoint"):
+            save(folder / "c", 3, Recording())
+        notes.unlink()
+        has_notes = False
+    save(folder / "c", 3, Recording())
+    assert found_values(folder) == [3]
+    assert [path.name for path in folder.iterdir()] == ["c"]
+    if not is_exact:
+        for path in (folder / "c").glob("files-*"):
+            os.utime(path, (0, 0))  # a day later
+        clear(folder / "c", Recording())
+    assert len(list((folder / "c").iterdir())) == 2 + has_notes
+    assert notes.exists() == has_notes
 
 
-def _assert_next_save_works(directory: Path, *, died: bool, undone: bool) -> None:
-    save(directory / "c", 3, Recording())
-    assert found_values(directory) == [3]
-    if died:  # the leftovers of dead processes are swept; those of living ones are not
-        assert [path.name for path in directory.iterdir()] == ["c"]
-    if undone:
-        assert len(list(directory.iterdir())) <= 2
+def no_locks_here(*_: Any) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
 def test_removing_the_previous_one_first_would_lose_everything(tmp_path: Path) -> None:
     """Negative control: these tests do notice a save that is not crash-safe."""
 
     class Careless(Interrupted):
-        def make_directory(self, path: Path) -> None:
-            for file in (tmp_path / "c").iterdir():
-                file.unlink()
-            super().make_directory(path)
+        def create_file(self, path: Path) -> BinaryIO:
+            (tmp_path / "c" / "manifest.json").unlink(missing_ok=True)
+            return super().create_file(path)
 
     save(tmp_path / "c", OLD, Recording())
     careless = Careless(5, "before", "exit")
-    assert in_child(lambda: _save_and_forget(tmp_path / "c", careless)) == EXIT_CODE
+    assert in_child(lambda: save_new(tmp_path, careless)) == EXIT_CODE
     assert found_values(tmp_path) == []
 
 
-def test_operations_are_in_the_order_that_survives_a_loss_of_power(tmp_path: Path) -> None:
-    save(tmp_path / "c", OLD, Recording())
-    recording = Recording()
-    save(tmp_path / "c", NEW, recording)
-    names = [name for name, _ in recording.operations]
-    files = [file for name, file in recording.operations if name == "create"]
-    assert files == ["a.b.state", "a.b.0.array", "c.state", "code.pkl", "manifest.json"]
-    for file in files:  # every file is synced before the next one begins
-        steps = [name for name, path in recording.operations if path == file and name != "remove"]
-        assert steps[0] == "create"
-        assert steps[-1] == "sync"
-    tail = recording.operations[names.index("sync_directory") :]
-    assert [name for name, _ in tail] == [
-        "sync_directory",  # the new directory
-        "rename",  # the previous one aside
-        "rename",  # the new one into place
-        "sync_directory",  # the directory around
-        *["remove"] * 5,
-        "remove_directory",
-    ]
-    assert ".old-" in tail[1][1]
-    assert tail[2][1] == "c"
-    assert tail[3][1] == tmp_path.name
-    assert tail[4][1] == "manifest.json"
+# ---- power cuts
 
 
-def test_both_copies_survive_between_the_renames_and_the_new_one_is_found(tmp_path: Path) -> None:
-    save(tmp_path / "c", OLD)
-    (tmp_path / "c").rename(leftover_path(tmp_path / "c", "old"))
-    save(tmp_path / "other" / "d", NEW).rename(leftover_path(tmp_path / "c", "new"))
+class Cut(Exception):
+    """The power is gone."""
+
+
+class Disk(FileSystem):
+    """Loses, when the power is cut, of each directory the names since its last sync, or the newest.
+
+    Names of one directory come to the disk in order, those of several in any; a file that was not
+    synced has any part of its content.
+    """
+
+    def __init__(self, number: int, rng: random.Random) -> None:
+        self.number = number
+        self._rng = rng
+        self._undo: dict[Path, list[Callable[[], object]]] = defaultdict(list)
+        self._unsynced: dict[Path, Path] = {}
+        self.num_operations = 0
+
+    def _step(self) -> None:
+        if self.num_operations == self.number:
+            raise Cut
+        self.num_operations += 1
+
+    def make_directory(self, path: Path) -> None:
+        self._step()
+        super().make_directory(path)
+        self._undo[path.parent].append(lambda: shutil.rmtree(path))
+
+    def create_file(self, path: Path) -> BinaryIO:
+        self._step()
+        file = path.open("xb", buffering=0)
+        self._unsynced[path] = path
+        self._undo[path.parent].append(lambda: path.unlink(missing_ok=True))
+        return file
+
+    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+        self._step()
+        super().write(file, data)
+
+    def sync_file(self, file: BinaryIO) -> None:
+        self._step()
+        self._unsynced.pop(Path(file.name), None)
+
+    def sync_directory(self, path: Path) -> None:
+        self._step()
+        self._undo.pop(path, None)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._step()
+        before = target.read_bytes() if target.exists() else None
+        super().replace(source, target)
+        self._undo[target.parent].append(
+            lambda: target.unlink() if before is None else target.write_bytes(before)
+        )
+
+    def remove_file(self, path: Path) -> None:
+        self._step()
+        data = path.read_bytes()
+        super().remove_file(path)
+        self._undo[path.parent].append(
+            lambda: path.write_bytes(data) if path.parent.is_dir() else None
+        )
+
+    def remove_directory(self, path: Path) -> None:
+        self._step()
+        undo = self._undo.pop(path, [])
+        super().remove_directory(path)
+        self._undo[path.parent].append(path.mkdir)
+        self._undo[path] = undo
+
+    def cut(self) -> None:
+        """What was not synced is lost, or a part of it."""
+        for path in self._unsynced:
+            if path.exists():
+                os.truncate(path, self._rng.randint(0, path.stat().st_size))
+        for path in sorted(self._undo, key=lambda path: len(path.parts)):  # a directory, its files
+            undo = self._undo[path]
+            for back in reversed(undo[self._rng.randint(0, len(undo)) :]):
+                if path.is_dir():
+                    back()
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_power_cut_leaves_the_old_one_or_the_new_one(work: str, tmp_path: Path) -> None:
+    before, act, allowed = WORK[work]
+    rng = random.Random(20261124)
+    for number, again in itertools.product(range(NUM_OPERATIONS[work]), range(6)):
+        folder = tmp_path / f"operation {number}, {again}"
+        folder.mkdir()
+        before(folder)
+        disk = Disk(number, rng)
+        try:
+            act(folder, disk)
+        except (Cut, CheckpointError):
+            disk.cut()
+        _check(folder, allowed, has_notes=before is not nothing)
+        _check_next_save(folder, is_exact=True, has_notes=before is not nothing)
+
+
+def test_a_power_cut_after_a_save_that_was_killed_before_its_last_sync(tmp_path: Path) -> None:
+    """The new manifest may still be lost, and the old one needs its files."""
+    rng = random.Random(20261125)
+    last = NUM_OPERATIONS["replacement"] - 7
+    for number, again in itertools.product(range(8), range(6)):
+        folder = tmp_path / f"operation {number}, {again}"
+        folder.mkdir()
+        old(folder)
+        disk = Disk(last, rng)
+        with pytest.raises(Cut):
+            save_new(folder, disk)
+        assert found_values(folder) == [NEW]
+        disk.number += number
+        with pytest.raises(Cut):
+            save(folder / "c", 3, disk)
+        disk.cut()
+        _check(folder, [[OLD], [NEW]], has_notes=True)
+
+
+def test_negative_control_without_syncing_a_power_cut_loses_both(tmp_path: Path) -> None:
+    class Lazy(Disk):
+        def sync_file(self, file: BinaryIO) -> None:
+            pass
+
+    rng, found = random.Random(1), set()
+    for again in range(20):
+        folder = tmp_path / str(again)
+        folder.mkdir()
+        old(folder)
+        disk = Lazy(10**9, rng)
+        save(folder / "c", NEW, disk)
+        disk.cut()
+        try:
+            found.add(read_checkpoint(folder / "c").components["c"])
+        except CheckpointError:
+            found.add("damaged")
+    assert "damaged" in found
+
+
+# ---- who may remove what
+
+
+def test_what_is_being_written_and_what_others_put_there_stays(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", OLD)
+    for number in (4, 5, 6):
+        (path / f"files-{number}").mkdir()
+        (path / f"files-{number}" / "a.state").touch()
+    (path / "files-6" / "thesis.txt").write_text("precious")
+    (path / "files-x").mkdir()
+    with DirectoryLock(path / "files-5"):
+        save(path, NEW)
+    left = sorted(entry.name for entry in path.iterdir())
+    assert left == ["files-5", "files-6", "files-7", "files-x", "manifest.json"]
+    assert [entry.name for entry in (path / "files-6").iterdir()] == ["thesis.txt"]
     assert found_values(tmp_path) == [NEW]
-    assert read_checkpoint(tmp_path / "c").components["c"] == NEW
-    (next(tmp_path.glob(".c.new-*")) / "manifest.json").write_bytes(b"torn")
-    assert found_values(tmp_path) == [OLD]
-    assert read_checkpoint(tmp_path / "c").components["c"] == OLD
 
 
-@pytest.mark.parametrize("role", ["new", "old"])
-@pytest.mark.parametrize("has_locks", [True, False])
-def test_sweep_spares_the_living_and_the_foreign_and_keeps_the_only_copy(
-    tmp_path: Path, role: Any, has_locks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not has_locks:
-        monkeypatch.setattr("fcntl.flock", _no_locks_here)
-    alive = leftover_path(tmp_path / "c", role)
-    alive.mkdir()
-    pid_of_another = leftover_path(tmp_path / "c", role)  # as after a restart of a container
-    pid_of_another.mkdir()
-    foreign_host = alive.with_name(f".c.{role}-00000000-999999999-00000000")
-    foreign_host.mkdir()
-    dead = alive.with_name(alive.name.replace(f"-{os.getpid()}-", "-999999999-"))
-    only_copy = dead.with_name(dead.name.replace(".c.", ".lost."))
-    save(tmp_path / "other" / "lost", OLD).rename(only_copy)
-    dead.mkdir()
-    (dead / "a.state").touch()
-    holds_notes = dead.with_name(dead.name[:-8] + "00000000")
-    holds_notes.mkdir()
-    (holds_notes / "notes.txt").touch()
-    with DirectoryLock(alive):
-        save(tmp_path / "c", NEW)
-    left = {path.name for path in tmp_path.iterdir()} - {"other"}
-    # The only copy of a checkpoint has come to its place.
-    spared = {alive.name, foreign_host.name, "c", "lost"}
-    if not has_locks:
-        spared.add(pid_of_another.name)
-    # Notes of a checkpoint that was replaced just before a crash are brought to the new one.
-    assert left == spared | ({holds_notes.name} if role == "new" else set())
-    assert (tmp_path / "c" / "notes.txt").exists() == (role == "old")
-    assert found_values(tmp_path) == [OLD, NEW]
+def test_links_to_folders_are_no_folders_of_saves(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "a.state").write_text("precious")
+    path = save(tmp_path / "c", OLD)
+    (path / "files-2").symlink_to(mine)
+    save(path, NEW)
+    assert (mine / "a.state").read_text() == "precious"
 
 
-def _no_locks_here(*_: Any) -> None:
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path: Path) -> None:
+    save(tmp_path / "whole", OLD)
+    for name in ("killed", "alive", "mine"):
+        (tmp_path / name / "files-1").mkdir(parents=True)
+        (tmp_path / name / "files-1" / "a.state").touch()
+    (tmp_path / "mine" / "notes.txt").touch()
+    (tmp_path / "empty").mkdir()
+    with DirectoryLock(tmp_path / "alive" / "files-1"):
+        remove_unfinished(tmp_path, FileSystem())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "empty", "mine", "whole"]
 
 
 def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path: Path) -> None:
@@ -356,17 +528,23 @@ def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path:
         os.close(gone_on)
 
 
-def test_a_new_directory_that_is_taken_for_abandoned_is_made_again(tmp_path: Path) -> None:
-    """Between its making and its locking, a save of another process may sweep."""
+@pytest.mark.parametrize("takes", ["the folder", "all"])
+def test_a_new_folder_that_is_taken_for_abandoned_is_made_again(tmp_path: Path, takes: str) -> None:
+    """Between its making and its locking, a save of another process may clear up."""
 
-    class Swept(Recording):
+    class Cleared(Recording):
+        num_left = 3
+
         def make_directory(self, path: Path) -> None:
             super().make_directory(path)
-            if len(self.operations) <= 2:
-                sweep(tmp_path, FileSystem())
+            if path.parent.name == "c" and self.num_left:
+                self.num_left -= 1
+                clear(path.parent, FileSystem())
                 assert not path.exists()
+                if takes == "all":
+                    path.parent.rmdir()
 
-    save(tmp_path / "c", NEW, Swept())
+    save(tmp_path / "c", NEW, Cleared())
     assert found_values(tmp_path) == [NEW]
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 

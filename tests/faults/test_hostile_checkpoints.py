@@ -50,6 +50,7 @@ from tests.forgeries import (
 )
 from tests.mutated_states import Mutation, at, mutated, mutations
 from tests.mutated_states import Path as Place
+from tests.saved_files import files_of
 from tests.slow_disk import Unsynced
 from trainer import Algorithm, ConfigError, DQNConfig, PPOConfig, TrainedPolicy, TrainerError
 from trainer.cli.main import main
@@ -176,8 +177,7 @@ class Campaign:
             components[part] = mutated(components[part], rng.choice(self._mutations[(name, part)]))
             return self._restoring(name, components, rng)
         path = self._written(name, components)
-        files = sorted(file.name for file in path.iterdir() if file.name != "manifest.json")
-        file = path / rng.choice(files)
+        file = rng.choice(sorted(files_of(path).iterdir()))
         file.write_bytes(spoilt_bytes(file.read_bytes(), rng))
         _fit_manifest(path, file.name)
         return self._restoring_at(name, path, rng)
@@ -186,7 +186,7 @@ class Campaign:
         """A fault of a disk, which no manifest was made for."""
         name, components, _ = self._chosen(rng)
         path = self._written(name, components)
-        file = rng.choice(sorted(path.iterdir()))
+        file = rng.choice([path / "manifest.json", *sorted(files_of(path).iterdir())])
         file.write_bytes(damaged_bytes(file.read_bytes(), rng))
         return self._restoring_at(name, path, rng)
 
@@ -273,7 +273,7 @@ def _config(name: str) -> Any:
 
 
 def _fit_manifest(path: Path, name: str) -> None:
-    data = (path / name).read_bytes()
+    data = (files_of(path) / name).read_bytes()
     fields = json.loads((path / "manifest.json").read_text())
     for entry in fields["components"].values():
         for file in (entry, *entry.get("arrays", ())):

@@ -14,8 +14,7 @@ from gymnasium import spaces
 
 from checkpoints import decode, encode, write_checkpoint
 from checkpoints.codec import ExtEntry
-from checkpoints.directory import Replacement
-from checkpoints.listing import DirectoryLock
+from checkpoints.directory import SaveFolder
 from tests import league
 from tests.faults.test_checkpoint_crashes import Recording
 from tests.moments import IS_POSSIBLE, interrupted, moments
@@ -30,6 +29,7 @@ from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
 from trainer.testing import wait_until
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.trial_files import TrialFiles
+from trainer_toolkit.files import DirectoryLock
 
 pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="reads the instructions of Python 3.11")
 
@@ -140,7 +140,7 @@ def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path)
         content: dict[str, Any] = {"components": {"a": 1}, "metadata": {}}
         write_checkpoint(tmp_path / "c", file_system=Recording(), **content)
 
-    found = moments(save, within(Replacement.__enter__, Replacement._make_new))
+    found = moments(save, within(SaveFolder.__enter__, SaveFolder._make))
     assert len(found) > 3
     for moment in found:
         assert interrupted(save, moment)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from checkpoints import latest_checkpoint
-from checkpoints.listing import leftover_path
 from tests.command_line import ENV, rows, run, train
 from tests.faults.killed_runs import (
     AN_ACTOR_DIED,
@@ -70,7 +69,7 @@ def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
         assert [int(row["training_iteration"]) for row in rows] == [*range(1, iterations + 1)]
         components |= {
             str(file.relative_to(run)): file.read_bytes()
-            for file in (run / "best").glob("[0-9]*/*.state")
+            for file in (run / "best").glob("[0-9]*/*/*.state")
         }
     files = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
     # What a kill left beside the best ones is cleared up by the next save there; and what was
@@ -150,7 +149,6 @@ def test_a_run_that_was_killed_before_it_saved_anything_is_begun_anew(tmp_path: 
     saved = latest_checkpoint(run_folder / "checkpoints")
     assert saved is not None
     (saved / "manifest.json").unlink()
-    saved.rename(leftover_path(saved, "new"))
     (run_folder / "run.lock").touch()
     refused = run("resume", "run", folder=tmp_path, code=1)
     assert "ended before it saved one. Start again: local-trainer train --run-dir" in refused.stderr

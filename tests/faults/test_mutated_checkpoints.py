@@ -60,25 +60,29 @@ class Campaign:
             code=code,
             large_array_bytes=100,
         )
-        self.array_files = sorted(path.name for path in intact.glob("*.array"))
-        self.files = {path.name: path.read_bytes() for path in sorted(intact.iterdir())}
+        paths = sorted(path for path in intact.rglob("*") if path.is_file())
+        self.array_files = [path.name for path in paths if path.suffix == ".array"]
+        self.files = {path.name: path.read_bytes() for path in paths}
         self.content = encode(read_checkpoint(intact).components)
         self.target = folder / "mutant"
-        self.target.mkdir()
+        (self.target / "files-1").mkdir(parents=True)
         self._written: Files = {}
 
     def read(self, files: Files) -> bytes | None:
         """What is read from a checkpoint of these files, as bytes; None if it is refused."""
         for name in self._written.keys() - files.keys():
-            (self.target / name).unlink()
+            self._path(name).unlink()
         for name, data in files.items():
             if self._written.get(name) != data:
-                (self.target / name).write_bytes(data)
+                self._path(name).write_bytes(data)
         self._written = dict(files)
         try:
             return encode(read_checkpoint(self.target).components)
         except CheckpointError:
             return None
+
+    def _path(self, name: str) -> Path:
+        return self.target / name if name == MANIFEST else self.target / "files-1" / name
 
     def forged(self, files: Files) -> Files:
         """The files with a manifest that fits them, as an attacker would write it."""

@@ -13,6 +13,7 @@ import pytest
 
 from callbacks import BestCheckpoint, PeriodicCheckpoint
 from checkpoints import CheckpointError, latest_checkpoint, verify
+from tests.saved_files import files_of
 from trainer import PPOConfig
 from trainer.testing.envs import CountdownEnv
 
@@ -90,7 +91,7 @@ def test_without_permission_to_go_on_the_iteration_is_undone_and_can_be_made_aga
         algo.train()
     assert made_again is not None
     assert verify(made_again).training_iteration == 2
-    for file in made_again.glob("*.state"):
+    for file in files_of(made_again).glob("*.state"):
         expected = (tmp_path / "undisturbed" / "000002" / file.name).read_bytes()
         assert file.read_bytes() == expected, file.name
 

@@ -18,14 +18,13 @@ import pytest
 from callbacks import EpisodeRecorder
 from checkpoints import (
     CheckpointUnreadableError,
-    FileSystem,
     load_weights,
     pack_code,
     read_checkpoint,
     write_checkpoint,
 )
-from checkpoints.directory import set_damaged_aside
 from tests.command_line import run
+from tests.saved_files import files_of
 from tests.small_runs import small_ppo, with_every_component
 from trainer import Algorithm, DQNConfig
 from trainer.cli.output import PrintableFormatter
@@ -150,7 +149,7 @@ def test_inspect_says_what_is_there_and_what_is_not(folder: Path) -> None:
     assert "connectors                observations" not in text  # they are there
     report = json.loads(run("inspect", "run/checkpoints/000001", "--json", folder=folder).stdout)
     assert report["components"]["learner/rl_module"]["num_bytes"] == (
-        (folder / FIRST / "learner.rl_module.state").stat().st_size
+        (files_of(folder / FIRST) / "learner.rl_module.state").stat().st_size
     )
     assert report["metadata"]["training_iteration"] == 2
     assert [episode["env_slot"] for episode in report["running_episodes"]] == [0, 1]
@@ -184,7 +183,7 @@ def test_inspect_says_which_array_is_in_which_file(tmp_path: Path) -> None:
     report = json.loads(run("inspect", path, "--json", folder=tmp_path).stdout)
     places = [array["path"] for array in report["components"]["replay_buffer"]["arrays"]]
     assert places == ["columns/obs", "columns/new\x1b", "rest/1"]
-    damage(path / "replay_buffer.state")
+    damage(files_of(path) / "replay_buffer.state")
     text = run("inspect", path, folder=tmp_path).stdout
     assert "its component cannot be read" in text
     assert "problem: replay_buffer: " in text
@@ -215,7 +214,7 @@ def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
 
 
 def test_inspect_of_a_damaged_checkpoint_names_the_damage(folder: Path) -> None:
-    damage(folder / "run" / "checkpoints" / "000002" / "env_runners.state")
+    damage(files_of(folder / "run" / "checkpoints" / "000002") / "env_runners.state")
     text = run("inspect", "run", folder=folder).stdout
     assert "problem: env_runners: " in text
     assert "was altered" in text
@@ -224,7 +223,7 @@ def test_inspect_of_a_damaged_checkpoint_names_the_damage(folder: Path) -> None:
 def test_verify_judges_every_checkpoint_of_a_run(folder: Path) -> None:
     out = run("verify", "run", folder=folder).stdout.splitlines()
     assert [line.split()[0] for line in out] == ["whole", "whole"]
-    damage(folder / "run" / "checkpoints" / "000001" / "learner.rl_module.state")
+    damage(files_of(folder / "run" / "checkpoints" / "000001") / "learner.rl_module.state")
     out = run("verify", "run", folder=folder, code=1).stdout.splitlines()
     assert [line.split()[0] for line in out] == ["DAMAGED", "whole"]
     assert "CheckpointCorruptError" in out[0]
@@ -241,7 +240,7 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
     for name in verdicts:
         code = pack_code(lambda: 1) if name == "code" else None
         write_checkpoint(tmp_path / name, components={"a": {"n": 1}}, metadata={}, code=code)
-    (tmp_path / "cut" / "a.state").write_bytes(b"LT")
+    (files_of(tmp_path / "cut") / "a.state").write_bytes(b"LT")
     (tmp_path / "foreign" / "manifest.json").write_text('{"name": "a web page", "icons": []}')
     newer = (tmp_path / "newer" / "manifest.json").read_text()
     (tmp_path / "newer" / "manifest.json").write_text(
@@ -250,7 +249,7 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
     opened = os.open
 
     def refusing(path: Any, *arguments: Any, **named: Any) -> int:
-        if str(path).endswith("locked/a.state"):
+        if str(path).endswith("locked/files-1/a.state"):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *arguments, **named)
 
@@ -268,21 +267,6 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
         read_checkpoint(locked)
 
 
-def test_a_checkpoint_that_may_not_be_read_is_not_set_aside_as_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_checkpoint(tmp_path / "c", components={}, metadata={})
-
-    def refuse(*arguments: Any, **named: Any) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refuse)
-        assert set_damaged_aside(path, FileSystem()) is None
-    (path / "manifest.json").write_text("{")
-    assert set_damaged_aside(path, FileSystem()) is not None
-
-
 @pytest.mark.parametrize("words", [["inspect"], ["inspect", "--verify"], ["verify"], ["resume"]])
 def test_texts_of_a_file_cannot_steer_a_terminal(words: list[str], tmp_path: Path) -> None:
     """Not even in errors and warnings: of keys, components, and names of files."""
@@ -297,7 +281,7 @@ def test_texts_of_a_file_cannot_steer_a_terminal(words: list[str], tmp_path: Pat
     path = write_checkpoint(tmp_path / f"c{evil}", components=parts, metadata=metadata)
     for damaged in (False, True):
         if damaged:
-            damage(path / "env_runners.state")
+            damage(files_of(path) / "env_runners.state")
         is_refused = words[0] == "resume" or (damaged and words != ["inspect"])
         done = run(*words, path, folder=tmp_path, code=int(is_refused))
         for shown in (done.stdout, done.stderr):
@@ -317,11 +301,12 @@ def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder: Path) -
     checkpoints = folder / "run" / "checkpoints"
     (folder / "run" / "run.json").write_text('{"stop": {}}')
     (checkpoints / "000001" / "manifest.json").write_text("")
-    (checkpoints / "000002" / "manifest.json").unlink()
+    file = files_of(checkpoints / "000002") / "env_runners.state"
+    file.unlink()
     for command in ("resume", "inspect"):
         told = run(command, "run", folder=folder, code=1).stderr
         assert "holds 2 checkpoints, all damaged" in told
-        assert "000002 lacks manifest.json" in told
+        assert "000002 lacks env_runners.state" in told
         assert str(checkpoints / "000001" / "manifest.json") in told
         assert "before it saved one" not in told
 
@@ -340,10 +325,9 @@ def test_a_run_whose_newest_manifest_is_damaged_can_be_resumed(
     file.unlink() if manifest is None else file.write_text(manifest)
     run("resume", "run", "--stop-iterations", str(last), folder=folder)
     run("verify", "run", folder=folder)
-    assert (checkpoints / f"{last:06d}-damaged-1").is_dir()
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["000001", f"{last:06d}"]
     texts = [text for text in caplog.messages if text.startswith("Left out of the list")]
     assert len(texts) == (manifest is not None), "each is told once"
-    assert sum(text.endswith("if it is not wanted.") for text in caplog.messages) == 1
 
 
 def test_diff_says_where_and_by_how_much(folder: Path) -> None:

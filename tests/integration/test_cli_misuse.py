@@ -20,6 +20,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from checkpoints import read_manifest
 from tests.command_line import ENV, SMALL, command, rows, run, train
+from tests.saved_files import files_of
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli import main
 from trainer.testing.processes import wait_until
@@ -154,7 +155,7 @@ def test_the_newest_whole_checkpoint_is_resumed(
     train(tmp_path, "--stop-iterations", 4, "--checkpoint-every", 1)
     checkpoints = tmp_path / "run" / "checkpoints"
     undisturbed = read_manifest(checkpoints / "000004").components
-    weights = checkpoints / "000004" / undisturbed["learner/rl_module"].file
+    weights = files_of(checkpoints / "000004") / undisturbed["learner/rl_module"].file
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(bytes(data))  # as many bytes as before, but others

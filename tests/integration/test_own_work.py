@@ -18,6 +18,7 @@ from checkpoints import CheckpointError, CodeNotAllowedError, read_manifest
 from checkpoints.signatures import DATA_VARIABLE, is_own, sign
 from tests import command_line
 from tests.command_line import SMALL
+from tests.saved_files import files_of
 from trainer import Algorithm, PPOConfig, StochasticSampling, tune
 from trainer.errors import JournalError
 from trainer.runner_group.crash_files import is_own_crash, read_crash
@@ -117,7 +118,7 @@ def read_text_of(path: Path) -> dict[str, Any]:
 
 
 def test_one_changed_byte_of_the_code_is_never_run(saved: Path) -> None:
-    code = saved / "code.pkl"
+    code = files_of(saved) / "code.pkl"
     data = bytearray(code.read_bytes())
     data[len(data) // 2] ^= 1
     code.write_bytes(data)

@@ -11,16 +11,15 @@ import pytest
 
 from checkpoints import encode, load_weights, read_checkpoint, write_checkpoint
 from tests import independent_reader
+from tests.saved_files import files_of
 from tests.small_runs import with_every_component
 from trainer import Algorithm
 
 PAGE = Path(__file__).parents[2] / "docs" / "checkpoint-format.md"
 
 
-def files_of(path: Path) -> dict[str, bytes]:
-    return {
-        file.name: file.read_bytes() for file in path.glob("*.*") if file.name != "manifest.json"
-    }
+def contents_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in files_of(path).iterdir()}
 
 
 @pytest.fixture(params=sorted(with_every_component()))
@@ -33,10 +32,11 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 def test_save_restore_save_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
     with Algorithm.from_checkpoint(saved) as algo:
         again = Path(algo.save_to_path(tmp_path / "again"))
-        assert files_of(again) == files_of(saved)
+        assert contents_of(again) == contents_of(saved)
         algo.train()  # the negative control
         later = Path(algo.save_to_path(tmp_path / "later"))
-    differing = {name for name, data in files_of(later).items() if files_of(saved)[name] != data}
+    first = contents_of(saved)
+    differing = {name for name, data in contents_of(later).items() if first[name] != data}
     assert differing >= {"counters.state", "learner.rl_module.state", "env_runners.state"}
 
 
@@ -51,7 +51,7 @@ def test_another_implementation_reads_the_same(
         metadata=ours.manifest.metadata,
         large_array_bytes=large_array_bytes,
     )
-    assert any(Path(path).glob("*.array")) == (large_array_bytes == 16)
+    assert any(files_of(path).glob("*.array")) == (large_array_bytes == 16)
     others = independent_reader.read(Path(path))
     assert list(others) == list(ours.components)
     for name, state in ours.components.items():

@@ -13,6 +13,7 @@ import pytest
 
 from callbacks import RLlibCallback
 from checkpoints import CheckpointError, CheckpointMismatchError, write_checkpoint
+from tests.saved_files import files_of
 from trainer import (
     PPO,
     Algorithm,
@@ -213,7 +214,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(run_directory, copy)
-    file = copy / "checkpoints" / "000002" / "learner.rl_module.state"
+    file = files_of(copy / "checkpoints" / "000002") / "learner.rl_module.state"
     file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
     assert TrainedPolicy.from_checkpoint(copy).training_iteration == 1
     assert any("passed over for an older one" in text for text in caplog.messages)

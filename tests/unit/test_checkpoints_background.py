@@ -21,9 +21,11 @@ from checkpoints import (
     CheckpointWriteError,
     StateError,
     find_checkpoints,
+    latest_checkpoint,
     read_checkpoint,
     verify,
 )
+from tests.saved_files import files_of
 from tests.slow_disk import SlowDisk
 from trainer.testing.processes import wait_until
 
@@ -68,14 +70,14 @@ def test_the_state_of_the_call_is_saved_while_the_object_goes_on(
     assert path == str(tmp_path / "background")
     weights.array[:] = 2.0
     assert wait_until(lambda: disk.num_held == 1)
-    assert not (tmp_path / "background").exists()
+    assert latest_checkpoint(tmp_path) == tmp_path / "blocking"
     assert weights.saved == ["blocking"]
     disk.let_go()
     weights.finish_saving()
     assert weights.saved == ["blocking", "background"]
     weights.finish_saving()
     assert weights.saved == ["blocking", "background"], "told once"
-    both = [(tmp_path / name / "state.state").read_bytes() for name in weights.saved]
+    both = [(files_of(tmp_path / name) / "state.state").read_bytes() for name in weights.saved]
     assert both[0] == both[1]
     assert saved_value(tmp_path / "background") == 1.0
 
@@ -180,7 +182,7 @@ def test_what_was_written_is_read_back_and_compared(
     tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoil(path: Any) -> Any:
-        file = Path(path) / "state.state"
+        file = files_of(Path(path)) / "state.state"
         file.write_bytes(file.read_bytes()[:-1] + b"!")
         return verify(path)
 

@@ -17,6 +17,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from checkpoints.comparison import differences
+from tests.saved_files import files_of
 
 NAN = float("nan")
 
@@ -137,7 +138,7 @@ def test_a_damaged_checkpoint_is_not_called_equal(damaged: int, tmp_path: Path) 
         write_checkpoint(tmp_path / str(number), components={"a": 1}, metadata={})
         for number in range(2)
     ]
-    file = paths[damaged] / "a.state"
+    file = files_of(paths[damaged]) / "a.state"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointCorruptError, match="was altered"):
         diff_checkpoints(*paths)

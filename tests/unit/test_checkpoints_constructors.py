@@ -22,6 +22,7 @@ from checkpoints import (
     read_manifest,
     write_checkpoint,
 )
+from tests.saved_files import files_of
 
 
 class Table(Checkpointable):
@@ -149,7 +150,7 @@ def test_parts_can_be_made_from_the_checkpoint_of_the_whole(tmp_path: Path) -> N
     assert Named.from_checkpoint(path / "table").values.tolist() == [1.5] * 3
     deep = Table.from_checkpoint(path / "lumber" / "table")
     assert (deep.name, deep.values.tolist()) == ("old", [3.0] * 2)
-    assert Named.from_checkpoint(path / "table.state").values.tolist() == [1.5] * 3
+    assert Named.from_checkpoint(files_of(path) / "table.state").values.tolist() == [1.5] * 3
     lumber = Lumber.from_checkpoint(path / "lumber")
     assert lumber.table.values.tolist() == [3.0] * 2
 

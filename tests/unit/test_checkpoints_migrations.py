@@ -22,6 +22,7 @@ from checkpoints import (
 )
 from checkpoints import manifest as manifest_module
 from checkpoints.manifest import FORMAT_MIGRATIONS
+from tests.saved_files import files_of
 
 
 class Counter(Checkpointable):
@@ -105,7 +106,7 @@ def test_parts_bring_their_own_migrations(tmp_path: Path) -> None:
 def test_a_newer_state_is_refused_before_any_payload_is_read(tmp_path: Path) -> None:
     state = {"count": 1, "name": "x"}
     path = saved(tmp_path / "c", {"state": state}, state=4)
-    (path / "state.state").write_bytes(b"never looked at")
+    (files_of(path) / "state.state").write_bytes(b"never looked at")
     counter = Counter()
     with pytest.raises(
         CheckpointVersionError, match=r"'state' has state version 4 \(known up to 3"
@@ -185,7 +186,7 @@ def test_other_versions_are_named_before_reading_and_in_errors(
     ):
         Counter.from_checkpoint(path)
     assert "was written by numpy 1.2.3 (here" in caplog.text
-    (path / "state.state").unlink()
+    (files_of(path) / "state.state").unlink()
     caplog.clear()
     with pytest.raises(CheckpointCorruptError):
         Counter.from_checkpoint(path)

@@ -24,6 +24,7 @@ from checkpoints import (
     read_code,
     read_manifest,
 )
+from tests.saved_files import files_of
 
 
 class Weights(Checkpointable):
@@ -251,7 +252,7 @@ def test_refused_manifest_stops_before_anything_is_read(tmp_path: Path) -> None:
 
 def test_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
     path = Path(trained().save_to_path(tmp_path / "c"))
-    (path / "counters.state").write_bytes(b"x")
+    (files_of(path) / "counters.state").write_bytes(b"x")
     program = Program()
     with pytest.raises(CheckpointCorruptError):
         program.restore_from_path(path)

@@ -17,15 +17,14 @@ from checkpoints import (
     FileSystem,
     Retention,
     apply_retention,
-    directory,
     find_checkpoints,
     latest_checkpoint,
     listing,
     read_manifest,
     write_checkpoint,
 )
-from checkpoints.listing import DirectoryLock, leftover_path, parse_leftover
-from checkpoints.strict_files import regular_file_size
+from tests.saved_files import files_of
+from trainer_toolkit.files import DirectoryLock
 
 
 def save(path: Path, iteration: int | None, **metrics: Any) -> Path:
@@ -56,9 +55,9 @@ def test_order_is_iteration_then_time_not_name(tmp_path: Path) -> None:
 
 
 def test_only_complete_checkpoints_are_found(runs: Path) -> None:
+    (files_of(runs / "c4") / "a.state").unlink()
+    (files_of(runs / "c3") / "a.state").write_bytes(b"short")
     (runs / "c5" / "manifest.json").unlink()
-    (runs / "c4" / "a.state").unlink()
-    (runs / "c3" / "a.state").write_bytes(b"short")
     text = (runs / "c2" / "manifest.json").read_text()
     (runs / "c2" / "manifest.json").write_text(text[:-20])
     (runs / "latest").symlink_to(runs / "c1")
@@ -113,7 +112,7 @@ def test_of_equals_the_newer_is_best(tmp_path: Path) -> None:
 
 def test_foreign_files_and_incomplete_directories_are_never_touched(runs: Path) -> None:
     (runs / "c1" / "notes.txt").write_text("good run")
-    (runs / "c2" / "a.state").unlink()
+    (files_of(runs / "c2") / "a.state").unlink()
     (runs / "model.pt").write_text("mine")
     (runs / "folder").mkdir()
     apply_retention(runs, Retention(keep_last=1))
@@ -123,7 +122,8 @@ def test_foreign_files_and_incomplete_directories_are_never_touched(runs: Path) 
 
 
 def test_nothing_is_removed_while_the_newest_is_damaged(runs: Path) -> None:
-    (runs / "c5" / "a.state").write_bytes(b"x" * (runs / "c5" / "a.state").stat().st_size)
+    file = files_of(runs / "c5") / "a.state"
+    file.write_bytes(b"x" * file.stat().st_size)
     with pytest.raises(CheckpointCorruptError):
         apply_retention(runs, Retention(keep_last=1))
     assert len(names(runs)) == 5
@@ -140,10 +140,6 @@ def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(
             if self.calls == fails_at:
                 raise KeyboardInterrupt
             self.calls += 1
-
-        def rename(self, source: Path, target: Path) -> None:
-            self._count()
-            super().rename(source, target)
 
         def remove_file(self, path: Path) -> None:
             self._count()
@@ -180,23 +176,6 @@ def test_all_problems_of_settings_are_reported_at_once() -> None:
         Retention(keep_last=0, keep_best=1, mode="best")  # type: ignore[arg-type]
 
 
-def test_leftover_names_are_understood_and_others_are_not(tmp_path: Path) -> None:
-    path = leftover_path(tmp_path / ".odd.new-name", "old")
-    leftover = parse_leftover(path)
-    assert leftover is not None
-    assert leftover.target == tmp_path / ".odd.new-name"
-    assert leftover.role == "old"
-    assert parse_leftover(leftover_path(tmp_path / "line\nend", "new")) is not None
-    for name in (
-        "c",
-        ".c",
-        ".c.new-1-2-3",
-        "c.old-00000000-1-00000000",
-        ".c.tmp-00000000-1-00000000",
-    ):
-        assert parse_leftover(tmp_path / name) is None
-
-
 def at_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Others act after a directory was listed, and before its first checkpoint is looked at."""
     original, looks = listing.load_manifest, itertools.count()
@@ -207,16 +186,6 @@ def at_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
         return original(directory)
 
     monkeypatch.setattr(listing, "load_manifest", load)
-
-
-def test_a_save_that_ends_while_it_is_looked_for_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    new = save(tmp_path / "c", 1).rename(leftover_path(tmp_path / "c", "new"))
-    at_the_first_look(monkeypatch, lambda: new.rename(tmp_path / "c"))
-    assert [found.path for found in find_checkpoints(tmp_path)] == [tmp_path / "c"]
-    assert read_manifest(new) == read_manifest(tmp_path / "c"), "its old name leads there"
-    assert caplog.records == []
 
 
 def test_the_only_one_is_replaced_by_a_newer_while_it_is_looked_at(
@@ -234,42 +203,26 @@ def test_the_only_one_is_replaced_by_a_newer_while_it_is_looked_at(
 
 
 def test_retention_leaves_a_save_that_is_going_on_alone(tmp_path: Path) -> None:
-    save(tmp_path / "3", 3)
-    save(tmp_path / "4", 4)
-    going_on = save(tmp_path / "other" / "1", 1).rename(leftover_path(tmp_path / "1", "new"))
-    abandoned = save(tmp_path / "other" / "2", 2).rename(leftover_path(tmp_path / "2", "new"))
-    with DirectoryLock(going_on):
+    for number in (1, 2, 3, 4):
+        save(tmp_path / str(number), number)
+    for number in (1, 2):
+        (tmp_path / str(number) / "manifest.json").unlink()
+    with DirectoryLock(tmp_path / "1" / "files-1"):
         removed = apply_retention(tmp_path, Retention(keep_last=1))
-    assert removed == [tmp_path / "2", tmp_path / "3"]
-    assert going_on.exists()
-    assert not abandoned.exists()
+    assert removed == [tmp_path / "3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "4"]
 
 
-def test_what_others_remove_at_the_same_time_is_no_error(tmp_path: Path) -> None:
+def test_what_others_remove_at_the_same_time_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Overtaken(FileSystem):
-        def rename(self, source: Path, target: Path) -> None:
-            shutil.rmtree(source)
-            super().rename(source, target)
+        def remove_file(self, path: Path) -> None:
+            shutil.rmtree(path.parent if path.parent.parent == tmp_path else path.parent.parent)
+            super().remove_file(path)
 
     for number in (1, 2, 3):
         save(tmp_path / str(number), number)
     apply_retention(tmp_path, Retention(keep_last=1), file_system=Overtaken())
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
-
-
-def test_a_file_that_another_process_removes_meanwhile_is_not_one_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    look = regular_file_size
-
-    def overtaken(path: Path) -> int | None:
-        if path.name.endswith(".state") and ".del-" in path.parent.name:
-            path.unlink(missing_ok=True)
-        return look(path)
-
-    monkeypatch.setattr(directory, "regular_file_size", overtaken)
-    for number in (1, 2):
-        save(tmp_path / str(number), number)
-    apply_retention(tmp_path, Retention(keep_last=1))
-    assert [path.name for path in tmp_path.iterdir()] == ["2"]
     assert caplog.messages == []

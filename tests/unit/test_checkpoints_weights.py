@@ -19,6 +19,7 @@ from checkpoints import (
     load_weights,
     write_checkpoint,
 )
+from tests.saved_files import files_of
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
 COMPONENTS: dict[str, Any] = {
@@ -46,7 +47,7 @@ def test_components_are_named_by_argument_by_path_or_by_file(checkpoint: Path) -
     for weights in (
         load_weights(checkpoint, component="learner/optimizer"),
         load_weights(checkpoint / "learner" / "optimizer"),
-        load_weights(checkpoint / "learner.optimizer.state"),
+        load_weights(files_of(checkpoint) / "learner.optimizer.state"),
     ):
         assert weights.keys() == expected
         assert weights["moments/1/v"].shape == ()
@@ -81,7 +82,7 @@ def test_what_is_not_there_is_told(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_altered_weights_are_not_given_out(checkpoint: Path) -> None:
-    file = checkpoint / "learner.rl_module.state"
+    file = files_of(checkpoint) / "learner.rl_module.state"
     file.write_bytes(file.read_bytes()[:-1] + b"\x00")
     with pytest.raises(CheckpointCorruptError):
         load_weights(checkpoint)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.listing import DirectoryLock
-from trainer_toolkit.files import NoLocksError, lock_file, replacing, unlock_file
+from trainer_toolkit.files import DirectoryLock, NoLocksError, lock_file, replacing, unlock_file
 
 
 def test_the_old_content_is_there_until_all_of_the_new_is(tmp_path: Path) -> None:
