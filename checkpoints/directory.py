@@ -101,7 +101,7 @@ class SaveFolder:
         # Released first: where no further file can be opened, a directory cannot be listed either.
         self._locks.close()
         if kind is None:
-            clear(self._target, self._files, ended={self._replaced})
+            clear(self._target, self._files, ended={self._replaced}, is_synced=True)
             return
         if self.path != self._target:  # of others nothing goes: the new manifest may not be synced
             _clear_folder(self.path, self._files, ended={self.path.name})
@@ -179,19 +179,27 @@ def is_unfinished(path: Path) -> bool:
         return False
 
 
-def clear(path: Path, file_system: FileSystem, *, ended: Collection[str | None] = ()) -> None:
+def clear(
+    path: Path,
+    file_system: FileSystem,
+    *,
+    ended: Collection[str | None] = (),
+    is_synced: bool = False,
+) -> None:
     """Remove the folders in a checkpoint's directory that are not of it and that nobody holds.
 
     Args:
         path: the directory; it need not hold a checkpoint.
         file_system: what to remove with.
         ended: names of folders that no process writes to, for where there are no locks.
+        is_synced: whether the manifest is on the disk; else an older one may come back, whose files
+            must then be there.
     """
     try:
         named = _named_in(path)
         others = [path / name for name in _save_folders(path) if name != named]
-        if others and named is not None:
-            file_system.sync_directory(path)  # else an older manifest may come back without files
+        if others and named is not None and not is_synced:
+            file_system.sync_directory(path)
     except (CheckpointError, OSError):
         return  # which of them is the checkpoint's cannot be told
     for folder in others:

@@ -20,9 +20,8 @@ from checkpoints.errors import (
     CheckpointVersionError,
     CheckpointWriteError,
 )
-from checkpoints.links import check_inside
 from checkpoints.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
-from checkpoints.strict_files import read_regular_file, regular_file_size
+from checkpoints.strict_files import read_regular_file, refused, regular_file_size
 from trainer_toolkit.files import remedy
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -100,14 +99,18 @@ def steadily(path: PathLike, read: Callable[[Path, Manifest], _Result]) -> _Resu
         CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
         CheckpointError: what `read` raises, and what `load_manifest` does.
     """
-    target = resolve_path(path)
+    return _steadily(resolve_path(path), read)
+
+
+def _steadily(target: Path, read: Callable[[Path, Manifest], _Result]) -> _Result:
     for attempt in range(_MAX_LOOKS):
         if regular_file_size(target / MANIFEST_FILE) is None:
             raise CheckpointNotFoundError(_describe(target))
         manifest: Manifest | None = None
         try:
             manifest = load_manifest(target)
-            check_inside(target / manifest.folder, target)
+            if (target / manifest.folder).is_symlink():
+                raise refused(target / manifest.folder, "is a link, which could lead anywhere")
             return read(target, manifest)
         except CheckpointError:
             if attempt + 1 == _MAX_LOOKS or _is_still_there(target, manifest):
@@ -181,7 +184,7 @@ def _examine(path: Path) -> FoundCheckpoint | str | None:
     try:
         if regular_file_size(path / MANIFEST_FILE) is None:
             return None
-        return steadily(path, _complete)
+        return _steadily(path, _complete)
     except CheckpointNotFoundError:  # it has just been removed, or is the file of another program
         return None
     except (CheckpointCorruptError, CheckpointVersionError) as error:

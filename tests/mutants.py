@@ -886,11 +886,7 @@ MUTANTS: Final[list[Mutant]] = [
             "        file_system.sync_directory(path)  # else it may come back without its files\n",
             "",
         ),
-        (
-            "            file_system.sync_directory(path)  # else an older manifest may come back"
-            " without files\n",
-            "            pass\n",
-        ),
+        ("others and named is not None and not is_synced", "False"),
         ("        clear(self._target, self._files)\n        try", "        try"),
     ),
 ]

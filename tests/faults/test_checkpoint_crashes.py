@@ -209,12 +209,12 @@ def operations_of(work: str, folder: Path) -> list[str]:
 
 # 2 components with 2 or 1 parts, a large array, code and manifest: 5 x create, 6 x write, 5 x sync;
 # make folder; sync it and the directory, replace, sync. Of the first: make directory, sync. Else:
-# sync the directory, 4 x remove, remove folder; of a killed one: sync, remove, remove folder.
+# 4 x remove, remove folder; of a killed one: sync, remove, remove folder.
 # A removal: remove, sync, 4 x remove, remove folder; the directory is not empty.
 NUM_OPERATIONS = {
     "first": 23,
-    "replacement": 27,
-    "replacement after a killed one": 30,
+    "replacement": 26,
+    "replacement after a killed one": 29,
     "removal": 8,
 }
 
@@ -428,7 +428,7 @@ def test_a_power_cut_leaves_the_old_one_or_the_new_one(work: str, tmp_path: Path
 def test_a_power_cut_after_a_save_that_was_killed_before_its_last_sync(tmp_path: Path) -> None:
     """The new manifest may still be lost, and the old one needs its files."""
     rng = random.Random(20261125)
-    last = NUM_OPERATIONS["replacement"] - 7
+    last = NUM_OPERATIONS["replacement"] - 6
     for number, again in itertools.product(range(8), range(6)):
         folder = tmp_path / f"operation {number}, {again}"
         folder.mkdir()

@@ -92,7 +92,7 @@ def test_without_permission_to_go_on_the_iteration_is_undone_and_can_be_made_aga
     assert made_again is not None
     assert verify(made_again).training_iteration == 2
     for file in files_of(made_again).glob("*.state"):
-        expected = (tmp_path / "undisturbed" / "000002" / file.name).read_bytes()
+        expected = (files_of(tmp_path / "undisturbed" / "000002") / file.name).read_bytes()
         assert file.read_bytes() == expected, file.name
 
 

@@ -268,7 +268,7 @@ def test_the_settings_of_a_run_begin_the_same_run_again(tmp_path: Path) -> None:
     assert "code" not in written
     run("train", "--config", "first/settings.json", "--run-dir", "second", folder=tmp_path)
     # The first run was given no seed, and its config says so.
-    assert other_files(tmp_path / "first", tmp_path / "second") <= {"config.state"}
+    assert other_files(tmp_path / "first", tmp_path / "second") <= {"files-1/config.state"}
     run("train", "--config", "second/settings.json", "--run-dir", "again", folder=tmp_path)
     assert not other_files(tmp_path / "second", tmp_path / "again")
     again = (tmp_path / "second" / "settings.json").read_text()
