@@ -121,9 +121,13 @@ class SaveFolder:
                 continue
             self.path = path
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
-                if self._locks.enter_context(DirectoryLock(path)).holds(path):
+                lock = DirectoryLock(path)
+                if lock.holds(path) and not any(path.iterdir()):
+                    self._locks.enter_context(lock)
                     return
-            # Another save saw it before it was locked, and took it for abandoned.
+                lock.release()
+            # Another save saw it before it was locked, and took it for abandoned; it may even be
+            # the folder of a third one by now.
         raise CheckpointWriteError(
             f"No folder could be made in {self._target}: others make and remove them there all the "
             "time. Nothing was written. Save to another path."
@@ -166,7 +170,7 @@ def remove_unfinished(parent: Path, file_system: FileSystem) -> None:
     An empty directory stays: it may be anybody's.
     """
     for path in [parent / name for name in directories_in(parent)]:
-        if is_unfinished(path) and any(path.iterdir()):
+        if _save_folders(path) and is_unfinished(path):
             clear(path, file_system)
             _remove_if_empty(path, file_system)
 
@@ -273,9 +277,12 @@ def _is_ours(entry: Path) -> bool:
 
 def _holds_only_ours(folder: Path) -> bool:
     """Return whether a directory is the folder of a save, with nothing else in it."""
-    if FOLDER_NAME.fullmatch(folder.name) is None or folder.is_symlink() or not folder.is_dir():
+    if FOLDER_NAME.fullmatch(folder.name) is None or folder.is_symlink():
         return False
-    return all(_is_ours(entry) for entry in folder.iterdir())
+    try:
+        return all(_is_ours(entry) for entry in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _check_target(target: Path) -> None:
@@ -283,25 +290,36 @@ def _check_target(target: Path) -> None:
 
     One whose manifest is damaged counts.
     """
-    if not os.path.lexists(target):
-        return
-    try:
-        names = sorted(entry.name for entry in target.iterdir())
-    except NotADirectoryError as error:
-        raise CheckpointWriteError(
-            f"{target} is a file, and a checkpoint is a directory. Nothing was written. "
-            "Pass the path of a directory that does not exist yet."
-        ) from error
-    if not names or _holds_our_manifest(target):
-        return
-    if any(_holds_only_ours(target / name) for name in names):
-        return
+    names: list[str] = []
+    for _ in range(_MAX_TRIES):
+        before = names
+        names = _names_in(target)
+        if not names or _holds_our_manifest(target):
+            return
+        if any(_holds_only_ours(target / name) for name in names):
+            return
+        if names == before:  # else another process saves or removes there
+            break
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     raise CheckpointWriteError(
         f"{target} is not empty and not a checkpoint (it holds {shown}). Nothing was written, so "
         "that files of others are not mixed with ours. Pass a new or empty directory, such as "
         f"{str(target / 'checkpoint')!r}."
     )
+
+
+def _names_in(target: Path) -> list[str]:
+    if not os.path.lexists(target):
+        return []
+    try:
+        return sorted(entry.name for entry in target.iterdir())
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise CheckpointWriteError(
+            f"{target} is a file, and a checkpoint is a directory. Nothing was written. "
+            "Pass the path of a directory that does not exist yet."
+        ) from error
 
 
 def _holds_our_manifest(target: Path) -> bool:
