@@ -206,7 +206,8 @@ def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path, n
     assert killed_run(functools.partial(make, "killed"), number, is_before=False)
     clones = {
         entry["trial"]: f"trials/{entry['donor']:05d}/checkpoints/{entry['donor_row']:06d}"
-        for entry in entries_of(tmp_path / "killed")
+        for move in lines_of(tmp_path / "killed")
+        for entry in move.get("then", [])
         if entry.get("action") == "clone"
     }
     assert not all((tmp_path / "killed" / source).is_dir() for source in clones.values())
@@ -297,17 +298,17 @@ def test_without_seeds_by_position_a_kill_shows(
     assert not grid.is_exact or outcome(grid) != first
 
 
-def entries_of(folder: Path) -> list[dict[str, Any]]:
+def lines_of(folder: Path) -> list[dict[str, Any]]:
     return read_journal(folder / "journal.jsonl")[0]
 
 
 def test_an_entry_that_is_missing_in_the_journal_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "experiment"
     tuner(folder, kind="asha").fit()
-    entries = entries_of(folder)
-    reports = [index for index, entry in enumerate(entries) if entry["event"] == "report"]
-    del entries[reports[3]]
-    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, entries)))
+    lines = lines_of(folder)
+    reports = [index for index, move in enumerate(lines) if "row" in move.get("cause", {})]
+    del lines[reports[3]]
+    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, lines)))
     restored = tuner(folder)
     with pytest.raises(JournalError):
         restored.get_results()
@@ -334,7 +335,7 @@ def test_a_journal_cut_at_any_byte_holds_the_entries_before_it(tmp_path: Path, e
     lines, ends = whole.splitlines(keepends=True), [0]
     for line in lines:
         ends.append(ends[-1] + len(line))
-    entries = entries_of(folder)
+    entries = lines_of(folder)
     cut = tmp_path / "cut.jsonl"
     for size in sorted({*range(0, len(whole), every), *ends[:-1]}):
         cut.write_bytes(whole[:size])

@@ -251,7 +251,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tuner.fit()
     journal = folder / "e" / JOURNAL_FILE
     entries, _ = read_journal(journal)
-    reported = next(at for at, entry in enumerate(entries) if entry["event"] == "report")
+    reported = next(at for at, move in enumerate(entries) if "row" in move.get("cause", {}))
     journal.write_bytes(b"".join(map(line_of, entries[:reported])))
     return folder / "e"
 

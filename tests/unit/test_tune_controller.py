@@ -18,28 +18,30 @@ from tests.unit.tune_simulation import Simulation, default_rows, make_plan
 from trainer.errors import JournalError, TuneError
 from trainer.seeding import trial_seed
 from trainer.tune.configs import RunConfig, TuneConfig
-from trainer.tune.controller import Controller, ExperimentPlan
+from trainer.tune.controller import Controller
 from trainer.tune.events import (
     CheckpointRef,
     CountRow,
     EndExperiment,
     EndTrial,
-    Reported,
     StartTrial,
-    TrialOver,
+    Step,
     TrialStatus,
 )
 from trainer.tune.journal_entries import (
     AmendEntry,
     CommittedEntry,
-    Entry,
-    ReportEntry,
+    FillEntry,
+    Move,
+    Reported,
     StartEntry,
     SuggestEntry,
     TimeEntry,
-    entry_from_plain,
+    TrialOver,
+    move_from_plain,
 )
 from trainer.tune.lanes import Origin
+from trainer.tune.plan import ExperimentPlan
 from trainer.tune.population_based_training import PopulationBasedTraining
 from trainer.tune.rows import Row
 from trainer.tune.scheduling import (
@@ -182,24 +184,24 @@ def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact() -
 
 def test_a_dropped_entry_is_found() -> None:
     simulation = Simulation(plan_of("asha"))
-    entries = [entry_from_plain(each) for each in simulation.run().journal]
-    decided = [index for index, each in enumerate(entries) if each.kind == "decide"]
-    for index in decided[:3]:
-        damaged = entries[:index] + entries[index + 1 :]
+    moves = [move_from_plain(each) for each in simulation.run().journal]
+    ends = [index for index, each in enumerate(moves) if _stops_trials(each)]
+    assert len(ends) > 3
+    for index in ends[:3]:
+        then = tuple(each for each in moves[index].then if each.kind != "end")
+        damaged = [*moves[:index], Move(moves[index].cause, then), *moves[index + 1 :]]
         controller = Controller(simulation.make())
         try:
             controller.replay(damaged, simulation.whole_row)
-        except JournalError:
+        except (TuneError, ValueError):  # which `followed` turns into a JournalError
             continue
         assert "were not repeated" in controller.inexact_reasons[0]
-    reports = [index for index, each in enumerate(entries) if isinstance(each, ReportEntry)]
-    damaged = entries[: reports[4]] + entries[reports[4] + 1 :]
-    controller = Controller(simulation.make())
-    try:
-        controller.replay(damaged, simulation.whole_row)
-    except TuneError:  # a JournalError, or a row that does not follow the one before
-        return
-    assert "were not repeated" in controller.inexact_reasons[0]
+    with pytest.raises(TuneError):  # a row that does not follow the one before
+        Controller(simulation.make()).replay([*moves[:4], *moves[5:]], simulation.whole_row)
+
+
+def _stops_trials(move: Move) -> bool:
+    return any(each.kind == "end" and each.by == "scheduler" for each in move.then)  # type: ignore[attr-defined]
 
 
 def test_a_scheduler_that_is_not_replayed_is_found() -> None:
@@ -237,7 +239,7 @@ def test_a_scheduler_that_is_not_replayed_is_found() -> None:
 def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_wins() -> None:
     simulation = Simulation(plan_of("asha"))
     outcome = simulation.run()
-    entries = [entry_from_plain(each) for each in outcome.journal]
+    moves = [move_from_plain(each) for each in outcome.journal]
 
     def other() -> ExperimentPlan:
         return make_plan(
@@ -250,7 +252,7 @@ def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_win
         )
 
     controller = Controller(other())
-    controller.replay(entries, simulation.whole_row)
+    controller.replay(moves, simulation.whole_row)
     assert "were not repeated" in controller.inexact_reasons[0]
     ends = {each.number: (each.status.value, each.stop_reason) for each in controller.trials}
     assert ends == outcome.ends
@@ -284,7 +286,7 @@ def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
     simulation = Simulation(make, kill_every=0.1, seed=1)
     running: dict[int, float] = {}
     order: list[int] = []
-    for entry in simulation.run().decided():
+    for entry in simulation.run().entries():
         if entry["event"] == "start":
             running[entry["trial"]] = cpus[entry["trial"]]
             order.append(entry["trial"])
@@ -296,15 +298,20 @@ def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
 
 def test_rows_that_come_early_wait_for_their_turn() -> None:
     controller = Controller(plan_of("asha", num_lanes=2)())
-    step = controller.begin()
-    assert [each.trial for each in step.actions if isinstance(each, StartTrial)] == [0, 1]
+    actions = actions_of(controller.begin())
+    assert [each.trial for each in actions if isinstance(each, StartTrial)] == [0, 1]
     assert controller.awaited == (0, 1)
-    assert controller.take(reported(1, 1, 0.5)).actions == ()
-    assert controller.take(reported(1, 2, 0.6)).actions == ()
-    step = controller.take(reported(0, 1, 0.1))
-    counted = [(each.trial, each.row_number) for each in step.actions if isinstance(each, CountRow)]
+    assert controller.take(reported(1, 1, 0.5)) == []
+    assert controller.take(reported(1, 2, 0.6)) == []
+    actions = actions_of(controller.take(reported(0, 1, 0.1)))
+    counted = [(each.trial, each.row_number) for each in actions if isinstance(each, CountRow)]
     assert counted == [(0, 1), (1, 1)]
     assert controller.awaited == (0, 2)
+
+
+def actions_of(steps: list[Step]) -> list[Any]:
+    """What is to be done."""
+    return [action for step in steps for action in step.actions]
 
 
 def reported(trial: int, row_number: int, score: float, **changes: Any) -> Reported:
@@ -317,9 +324,9 @@ def reported(trial: int, row_number: int, score: float, **changes: Any) -> Repor
 def test_rows_of_processes_that_were_told_to_end_are_dropped() -> None:
     controller = Controller(plan_of("asha", num_lanes=1)())
     controller.begin()
-    assert controller.take(reported(0, 1, 0.1, start_number=0)).entries == ()
-    assert controller.take(reported(5, 1, 0.1)).entries == ()
-    assert controller.take(TrialOver(0, 2, "failed", "x")).entries == ()
+    assert controller.take(reported(0, 1, 0.1, start_number=0)) == []
+    assert controller.take(reported(5, 1, 0.1)) == []
+    assert controller.take(TrialOver(0, 2, "failed", "x")) == []
     with pytest.raises(TuneError, match="expected row 1"):
         controller.take(reported(0, 2, 0.1))
 
@@ -338,8 +345,8 @@ def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials() -> N
 def test_a_row_that_says_done_ends_its_trial() -> None:
     controller = Controller(make_plan(num_samples=1, save_at_end=True))
     controller.begin()
-    step = controller.take(reported(0, 1, 0.1, is_done=True))
-    (end,) = [each for each in step.actions if isinstance(each, EndTrial)]
+    actions = actions_of(controller.take(reported(0, 1, 0.1, is_done=True)))
+    (end,) = [each for each in actions if isinstance(each, EndTrial)]
     assert (end.reason, end.save, end.status) == ("done", True, TrialStatus.TERMINATED)
     assert controller.unfinished_saves == {CheckpointRef(0, 1)}
     controller.take(CommittedEntry(0, 1, "000001"))
@@ -371,10 +378,10 @@ def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures: int, num_s
 def test_a_process_that_died_too_often_is_not_tried_again() -> None:
     controller = Controller(make_plan(num_samples=1, max_failures=5))
     controller.begin()
-    step = controller.take(TrialOver(0, 1, "lost", "its process died 3 times"))
+    actions = actions_of(controller.take(TrialOver(0, 1, "lost", "its process died 3 times")))
     assert controller.trials[0].status is TrialStatus.ERROR
     assert controller.trials[0].num_failures == 0
-    assert isinstance(step.actions[-1], EndExperiment)
+    assert isinstance(actions[-1], EndExperiment)
 
 
 def test_fail_fast_leaves_the_others_to_be_gone_on_with() -> None:
@@ -454,16 +461,17 @@ def test_a_scheduler_that_says_something_else_is_refused() -> None:
         Simulation(lambda: make_plan(scheduler=Wrong())).run()
 
 
+class PausesAll(FIFOScheduler):
+    is_independent = False
+
+    def on_trial_result(self, trial: Any, result: Row) -> str:
+        return self.PAUSE if result["training_iteration"] == 2 else self.CONTINUE
+
+
 def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang() -> None:
-    class PausesAll(FIFOScheduler):
-        is_independent = False
-
-        def on_trial_result(self, trial: Any, result: Row) -> str:
-            return self.PAUSE if result["training_iteration"] == 2 else self.CONTINUE
-
     outcome = Simulation(lambda: make_plan(scheduler=PausesAll())).run()
     assert {status for status, _ in outcome.ends.values()} == {"TERMINATED"}
-    assert sum(each.get("reason") == "nothing else runs" for each in outcome.journal) == 6
+    assert sum(each.get("reason") == "nothing else runs" for each in outcome.entries()) == 6
 
 
 # ---- checkpoints
@@ -475,7 +483,7 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
     saved = []
     for row_number, given_as in enumerate(("possible", "possible", "none", "none", "given"), 1):
         event = reported(0, row_number, 0.1, saving=given_as, wants_checkpoint=row_number in (1, 3))
-        (count,) = controller.take(event).actions
+        (count,) = actions_of(controller.take(event))
         assert isinstance(count, CountRow)
         saved.append(count.save)
     assert saved == [True, True, False, False, True]
@@ -484,8 +492,8 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
 def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
     controller = Controller(make_plan(num_samples=1))
     controller.begin()
-    (entry,) = controller.take(CommittedEntry(0, 1, "000001")).entries
-    assert entry.kind == "checkpoint"
+    entry = CommittedEntry(0, 1, "000001")
+    assert [step.move for step in controller.take(entry)] == [Move(entry)]
     controller.take(reported(0, 1, 0.1, saving="given"))
     assert controller.unfinished_saves == set()
 
@@ -627,15 +635,18 @@ def test_what_cannot_be_extended_is_refused() -> None:
 
 
 def test_entries_come_back_from_json() -> None:
-    simulation = Simulation(plan_of("population"), rows=failing_rows)
     kinds: set[str] = set()
-    for plain in simulation.run().journal:
-        entry = entry_from_plain(json.loads(json.dumps(plain)))
-        assert entry.to_plain() == plain
-        kinds.add(entry.kind)
-    amend = AmendEntry(resumed=(1, 2))
-    assert entry_from_plain(json.loads(json.dumps(amend.to_plain()))) == amend
-    assert kinds == {"suggest", "start", "report", "over", "decide", "checkpoint", "end"}
+    for make in (plan_of("population"), lambda: make_plan({"x": 1.0}, scheduler=PausesAll())):
+        for plain in Simulation(make, rows=failing_rows).run().journal:
+            move = move_from_plain(json.loads(json.dumps(plain)))
+            assert move.to_plain() == plain
+            kinds.update(entry.kind for entry in move.entries)
+    amend = Move(AmendEntry(resumed=[1, 2]))
+    assert move_from_plain(json.loads(json.dumps(amend.to_plain()))) == amend
+    assert kinds == {
+        *("report", "over", "checkpoint"),
+        *("fill", "suggest", "no-more", "idle", "start", "decide", "end", "end-all"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -643,26 +654,30 @@ def test_entries_come_back_from_json() -> None:
     [
         {"event": "unheard_of"},
         {"trial": 3},
-        {"event": "report", "trial": 3},
-        {"event": "end", "trial": 3, "status": "ERROR", "reason": "", "colour": "red"},
+        {"event": "move", "cause": {"event": "report", "trial": 3}},
+        {"event": "move", "cause": {"event": "end", "trial": 3, "status": "ERROR", "reason": ""}},
+        {"event": "move", "then": [{"event": "idle", "colour": "red"}]},
+        {"event": "move", "then": [{"event": "time", "elapsed_s": 3.0}]},
+        {"event": "move", "then": {}},
+        {"event": "move", "cause": []},
     ],
 )
 def test_entries_that_cannot_be_read_are_named(plain: dict[str, Any]) -> None:
     with pytest.raises(JournalError, match="event"):
-        entry_from_plain(plain)
+        move_from_plain(plain)
 
 
 def test_a_journal_that_tells_the_impossible_is_refused() -> None:
-    entries: list[Entry] = [
-        SuggestEntry(0, {"x": 0.5}),
-        StartEntry(0, 0, 0, "new"),
-        ReportEntry(0, 5, {"score": 1.0}),
-    ]
-    with pytest.raises(TuneError, match="expected row 1"):
-        Controller(make_plan({"x": uniform(0, 1)})).replay(entries, lambda trial, row: {})
-    entries[2] = ReportEntry(3, 1, {"score": 1.0})
-    with pytest.raises(JournalError, match="trial 00003"):
-        Controller(make_plan({"x": uniform(0, 1)})).replay(entries, lambda trial, row: {})
+    first = Move(None, (FillEntry(), SuggestEntry(0, {"x": 0.5}), StartEntry(0, 0, "new")))
+    for cause, error, text in (
+        (Reported(0, 1, 5, {"score": 1.0}), TuneError, "expected row 1"),
+        (Reported(3, 1, 1, {"score": 1.0}), JournalError, "trial 00003"),
+        (Reported(0, 2, 1, {"score": 1.0}), JournalError, "trial 00000"),
+        (CommittedEntry(1, 1, "000001"), JournalError, "trial 00001"),
+    ):
+        controller = Controller(make_plan({"x": uniform(0, 1)}))
+        with pytest.raises(error, match=text):
+            controller.replay([first, Move(cause)], lambda trial, row: {})
 
 
 def test_a_trial_that_is_over_takes_less_than_two_kilobytes() -> None:
@@ -675,11 +690,10 @@ def test_a_trial_that_is_over_takes_less_than_two_kilobytes() -> None:
         controller = Controller(make(200))
         tracemalloc.start()
         try:
-            started = [each for each in controller.begin().actions if isinstance(each, StartTrial)]
-            while started:
+            actions = actions_of(controller.begin())
+            while started := [each for each in actions if isinstance(each, StartTrial)]:
                 start = started.pop(0)
-                step = controller.take(reported(start.trial, 1, 0.0))
-                started += [each for each in step.actions if isinstance(each, StartTrial)]
+                actions = [*started, *actions_of(controller.take(reported(start.trial, 1, 0.0)))]
             gc.collect()  # tests look for garbage less often than Python does by itself
             used, _ = tracemalloc.get_traced_memory()
         finally:

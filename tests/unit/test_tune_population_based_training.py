@@ -313,9 +313,9 @@ def test_what_decisions_need_is_pinned_and_nothing_is_pinned_for_ever() -> None:
     most = 0
     carry_out = simulation.carry_out
 
-    def watched(step: Any) -> None:
+    def watched(steps: Any) -> None:
         nonlocal most
-        carry_out(step)
+        carry_out(steps)
         most = max(most, len(simulation.controller.pinned))
 
     simulation.carry_out = watched  # type: ignore[method-assign]

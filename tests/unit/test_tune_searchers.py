@@ -27,7 +27,7 @@ from trainer.tune.searchers import (
 def most_running(simulation: Simulation) -> int:
     """How many trials held lanes at the same time at most."""
     running, most = 0, 0
-    for entry in simulation.outcome.journal:
+    for entry in simulation.outcome.entries():
         running += {"start": 1, "end": -1}.get(entry["event"], 0)
         most = max(most, running)
     return most
@@ -118,7 +118,7 @@ def test_a_batch_begins_when_all_of_the_last_have_ended() -> None:
     )
     events = [
         (entry["event"], entry["trial"])
-        for entry in simulation.run().journal
+        for entry in simulation.run().entries()
         if entry["event"] in ("suggest", "end")
     ]
     assert events.index(("end", 1)) < events.index(("suggest", 2))
@@ -190,7 +190,7 @@ def test_a_searcher_that_forgets_is_found() -> None:
         kill_every=0.2,
     )
     recorded = {}
-    for entry in simulation.run().journal:
+    for entry in simulation.run().entries():
         if entry["event"] == "suggest":
             recorded[entry["trial"]] = entry["params"]["inner/x"]
     assert simulation.num_kills

@@ -10,21 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from trainer.tune.controller import Controller, ExperimentPlan
+from trainer.tune.controller import Controller
 from trainer.tune.events import (
     Action,
     CheckpointRef,
     CountRow,
     EndExperiment,
     EndTrial,
-    Event,
     PauseTrial,
-    Reported,
     StartTrial,
     Step,
-    TrialOver,
 )
-from trainer.tune.journal_entries import CommittedEntry, Entry, entry_from_plain
+from trainer.tune.journal_entries import CommittedEntry, Reported, TrialOver, move_from_plain
+from trainer.tune.plan import ExperimentPlan
 from trainer.tune.schedulers import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
@@ -89,12 +87,21 @@ class Outcome:
     reason: str = ""
 
     def decided(self) -> list[dict[str, Any]]:
-        """The journal without notes about repairs and checkpoints."""
-        return [
-            each
-            for each in self.journal
-            if each["event"] != "checkpoint" and each.get("cause") != "repaired"
-        ]
+        """The journal without notes about checkpoints."""
+        return [each for each in self.journal if not is_checkpoint(each)]
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Causes and consequences of all moves, in order."""
+        found: list[dict[str, Any]] = []
+        for move in self.decided():
+            found += [move["cause"]] if "cause" in move else []
+            found += move.get("then", [])
+        return found
+
+
+def is_checkpoint(move: Mapping[str, Any]) -> bool:
+    """Whether a line of the journal says that a checkpoint is there."""
+    return bool(move.get("cause", {}).get("event") == "checkpoint")
 
 
 class Simulation:
@@ -104,7 +111,7 @@ class Simulation:
         make: gives the plan, anew for each restore.
         seed: of delays, kills, and how far processes run ahead.
         kill_every: kills the tuner with this probability after each event.
-        tear: also tears entries off the journal's end when it is killed.
+        tear: also tears lines off the journal's end when it is killed.
         run_ahead: rows that a process may be ahead.
     """
 
@@ -154,18 +161,15 @@ class Simulation:
         if self.tear:
             self.tear_off(journal)
         self.controller = Controller(self.make())
-        entries = [entry_from_plain(each) for each in json.loads(json.dumps(journal))]
-        self.carry_out(self.controller.replay(entries, self.whole_row))
+        moves = [move_from_plain(each) for each in json.loads(json.dumps(journal))]
+        self.carry_out(self.controller.replay(moves, self.whole_row))
 
     def tear_off(self, journal: list[dict[str, Any]]) -> None:
-        """Loses entries at the end, as far as they were not synced or not written yet."""
+        """Loses lines at the end, as far as they were not synced or not written yet."""
         for _ in range(int(self.rng.integers(4))):
-            if len(journal) > 1 and self.may_tear(journal[-1]):
+            # Synced lines may be lost only if not acted on; here all may but checkpoints.
+            if len(journal) > 1 and not is_checkpoint(journal[-1]):
                 journal.pop()
-
-    def may_tear(self, entry: Mapping[str, Any]) -> bool:
-        """Synced entries may be lost only if not acted on; here all may but checkpoints."""
-        return bool(entry["event"] != "checkpoint")
 
     def whole_row(self, trial: int, row_number: int) -> dict[str, Any]:
         """A row that was counted or reported."""
@@ -173,7 +177,7 @@ class Simulation:
 
     # ---- processes
 
-    def next_event(self) -> Event:
+    def next_event(self) -> Reported | TrialOver:
         """What some process delivers next."""
         able = [each for each in self.processes.values() if self.can_go_on(each)]
         assert able, "all wait for each other"
@@ -186,7 +190,7 @@ class Simulation:
         decided = self.controller.trials[process.start.trial].num_rows
         return process.row_number - decided <= self.run_ahead
 
-    def advance(self, process: Process) -> Event:
+    def advance(self, process: Process) -> Reported | TrialOver:
         """Lets a process make its next row."""
         start = process.start
         made = self.row_maker(start.config, process.state, process.row_number + 1)
@@ -204,14 +208,16 @@ class Simulation:
 
     # ---- actions
 
-    def carry_out(self, step: Step) -> None:
+    def carry_out(self, steps: Sequence[Step]) -> None:
         """Journals first, then acts."""
-        self.write(step.entries)
-        for action in step.actions:
-            self.act(action)
+        for step in steps:
+            self.write(step)
+            for action in step.actions:
+                self.act(action)
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        self.outcome.journal += [each.to_plain() for each in entries]
+    def write(self, step: Step) -> None:
+        if step.move is not None:
+            self.outcome.journal.append(step.move.to_plain())
 
     def act(self, action: Action) -> None:
         if isinstance(action, StartTrial):
@@ -233,7 +239,8 @@ class Simulation:
 
     def commit(self, ref: CheckpointRef) -> None:
         name = f"{ref.row_number:06d}"
-        self.write(self.controller.take(CommittedEntry(ref.trial, ref.row_number, name)).entries)
+        (step,) = self.controller.take(CommittedEntry(ref.trial, ref.row_number, name))
+        self.write(step)
 
     def started(self, start: StartTrial) -> Process:
         """A process that made what it had made before; rows made again are dropped."""

@@ -354,7 +354,7 @@ class CallbackCaller:
 
         Args:
             folder: of the experiment.
-            num_delivered: causes in the journal that they know; -1: not even the beginning.
+            num_delivered: moves of the journal that they know.
             iteration: steps that they know.
 
         Raises:

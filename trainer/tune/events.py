@@ -1,10 +1,10 @@
-"""What goes into the controller of an experiment and what comes out: plain frozen values.
+"""What the controller of an experiment keeps of trials, and what it gives out.
 
-    events in     Reported  TrialOver  CommittedEntry  TimeEntry
+    causes in     Reported  TrialOver  CommittedEntry  TimeEntry  (`journal_entries.py`)
     actions out   StartTrial  CountRow  PauseTrial  EndTrial  EndExperiment
-    beside them   `Step`: journal entries to be written first, then actions to be carried out
+    steps out     a move for the journal, to be written first, then actions to be carried out
 
-The loop that owns processes and files hands events to `Controller.take()` in whatever order they
+The loop that owns processes and files hands causes to `Controller.take()` in whatever order they
 arrive. The controller keeps those that are early and gives back what to do. Rows of one trial are
 numbered from 1; a trial's *start* is numbered from 1, too, so that rows of a process that was told
 to end are recognised and dropped.
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer.tune.journal_entries import CommittedEntry, Entry, ReportEntry, TimeEntry
+from trainer.tune.journal_entries import Move
 
 # ---- the record of one trial
 
@@ -111,69 +111,6 @@ class Trial:
     def trial_id(self) -> str:
         """The number as five digits: also the name and the folder by default."""
         return f"{self.number:05d}"
-
-
-# ---- events in
-
-
-Saving = Literal["none", "possible", "given"]
-"""What there is to go on from a row: nothing; the process can commit the row's state when told to
-(classes, algorithms); the row came with a checkpoint (functions), which commits with it."""
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A trial made a row.
-
-    Attributes:
-        trial: number of the trial.
-        start_number: of the `StartTrial` that the process was started with.
-        row_number: of the row within the trial, from 1 and without gaps; re-made rows of a repair
-            are compared and dropped by the loop and never come here.
-        row: the row, complete (nested dict, plain values).
-        digest: of the row without clock fields, for the journal.
-        saving: whether a state was saved after its last row (given), can be (possible), or not.
-        is_done: the trial ends with this row by itself (`done: True`).
-        wants_checkpoint: the row asks for one (`should_checkpoint: True`).
-    """
-
-    trial: int
-    start_number: int
-    row_number: int
-    row: Mapping[str, Any]
-    digest: str = ""
-    saving: Saving = "possible"
-    is_done: bool = False
-    wants_checkpoint: bool = False
-
-    @classmethod
-    def again(cls, entry: ReportEntry, start_number: int, row: Mapping[str, Any]) -> Reported:
-        """The event that a journal tells of."""
-        facts = {"digest": entry.digest, "saving": entry.saving, "is_done": entry.is_done}
-        more: Any = {**facts, "wants_checkpoint": entry.wants_checkpoint}
-        return cls(entry.trial, start_number, entry.row_number, row, **more)
-
-
-@dataclass(frozen=True)
-class TrialOver:
-    """A trial ended by itself after its last row: its function returned, or it failed.
-
-    Attributes:
-        trial: number of the trial.
-        start_number: as in `Reported`.
-        how: "returned"; "failed": the user's code raised (may be retried); "lost": its process
-            died too often in the same place (is not retried).
-        error: type, message and traceback as text; None when it returned.
-    """
-
-    trial: int
-    start_number: int
-    how: Literal["returned", "failed", "lost"]
-    error: str | None = None
-
-
-Event = Reported | TrialOver | CommittedEntry | TimeEntry
-"""Of a committed checkpoint, and of the end of the time budget, the journal has all there is."""
 
 
 # ---- actions out
@@ -287,12 +224,13 @@ Action = StartTrial | CountRow | PauseTrial | EndTrial | CountCheckpoint | EndEx
 
 @dataclass(frozen=True)
 class Step:
-    """What follows from an event.
+    """What follows from one cause.
 
     Attributes:
-        entries: for the journal, to be written (and synced, as `Entry.must_sync` says) first.
+        move: for the journal, to be written (and synced, as `Move.must_sync` says) first; None
+            where the journal has it already.
         actions: to be carried out in this order.
     """
 
-    entries: tuple[Entry, ...] = ()
+    move: Move | None
     actions: tuple[Action, ...] = ()

@@ -26,7 +26,7 @@ from trainer.runtime.signals import CutShort, OrderlyEnd
 from trainer.tune.callbacks import CallbackCaller, Listeners, TrialView
 from trainer.tune.checkpoint import Checkpoint, digest_of
 from trainer.tune.configs import RunConfig, TuneConfig
-from trainer.tune.controller import Controller, ExperimentPlan
+from trainer.tune.controller import Controller
 from trainer.tune.events import (
     Action,
     CheckpointRef,
@@ -34,22 +34,21 @@ from trainer.tune.events import (
     CountRow,
     EndExperiment,
     EndTrial,
-    Event,
     PauseTrial,
-    Reported,
     StartTrial,
     Step,
-    TrialOver,
     TrialStatus,
 )
 from trainer.tune.journal_entries import (
     AmendEntry,
+    Cause,
     CommittedEntry,
     DecideEntry,
     EndEntry,
-    Entry,
-    ReportEntry,
+    Move,
+    Reported,
     TimeEntry,
+    TrialOver,
 )
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.lanes import (
@@ -65,6 +64,7 @@ from trainer.tune.lanes import (
     patience_with,
 )
 from trainer.tune.output import Progress
+from trainer.tune.plan import ExperimentPlan
 from trainer.tune.trainables import TrainableSpec
 from trainer.tune.trial_files import (
     SavedCheckpoint,
@@ -129,7 +129,7 @@ class Experiment:
         self._is_behind = False
         self._synced_at = 0.0
         self._iteration = 0
-        self._num_causes = 0  # of which callbacks were told when a step is done
+        self._num_moves = 0  # that callbacks know when a step is done
         self._whom: Listeners = "all"
         self._pending: tuple[Action, ...] = ()
         self._elapsed_before_s = 0.0
@@ -147,76 +147,74 @@ class Experiment:
     def begin(self, journal: JournalFile) -> None:
         """Begins a new experiment, whose header is in the journal."""
         self._journal = journal
-        self._steps.append(self.controller.begin())
+        self._steps += self.controller.begin()
 
     def restore(
         self,
         journal: JournalFile,
-        entries: list[Entry],
+        moves: list[Move],
         *,
         elapsed_s: float = 0.0,
         has_new_stop: bool = False,
     ) -> None:
         """Goes on with an experiment from its journal.
 
-        `entries` are what the journal holds for the controller. With `has_new_stop`, other stop
+        `moves` are what the journal holds behind its header. With `has_new_stop`, other stop
         criteria decided until now; `amend` is called next.
         """
         self._journal = journal
         self._is_restored = True
-        entries = self._without_lost_rows(journal, entries)
+        moves = self._without_lost_rows(journal, moves)
         self._elapsed_before_s = elapsed_s
-        step = self._replayed(entries, has_new_stop=has_new_stop)
-        self.records.read(entries, may_change=True)
+        again, *more = self._replayed(moves, has_new_stop=has_new_stop)
+        self.records.read(moves, may_change=True)
         self.records.read_scores()
         journal.sync()  # what it says of checkpoints is on the disk before older ones are removed
         self.records.sweep()
         self._write_lost_facts()
-        self._fire_pending(entries, step)
-        self._steps.append(self._with_whole_rows(step))
+        self._fire_pending(moves, again)
+        self._steps += [Step(again.move, self._with_whole_rows(again.actions)), *more]
 
-    def _fire_pending(self, entries: list[Entry], step: Step) -> None:
+    def _fire_pending(self, moves: list[Move], step: Step) -> None:
         """Has the next step told to the callbacks whose states do not know it."""
         saved = self._callbacks.read(self.folder)
-        self._num_causes = sum(map(_is_cause, entries))
+        self._num_moves = sum(not is_for_repairs(move.cause) for move in moves)
         self._iteration = saved.get("iteration", 0)
-        self._pending = self._with_whole_rows(Step((), tuple(self.controller.undelivered))).actions
-        num_delivered = saved.get("num_delivered", self._num_causes if entries else -1)
-        is_known = num_delivered >= self._num_causes
+        self._pending = self._with_whole_rows(self.controller.undelivered)
+        is_known = saved.get("num_delivered", self._num_moves) >= self._num_moves
         is_new = any(not _is_repair(action) for action in step.actions) and not is_known
         self._whom = "all" if is_new or self._pending else "without state"
 
-    def _without_lost_rows(self, journal: JournalFile, entries: list[Entry]) -> list[Entry]:
+    def _without_lost_rows(self, journal: JournalFile, moves: list[Move]) -> list[Move]:
         """The last reports may have come to the disk before their rows: they are decided again."""
-        num_reports, at = 0, len(entries)
+        num_lost = 0
         guaranteed: set[int] = set()
-        for index, entry in reversed(list(enumerate(entries))):
-            guaranteed |= self._never_made_again((entry,))
-            if not entry.is_cause:
-                continue
-            if not isinstance(entry, ReportEntry) or entry.trial in guaranteed:
+        for move in reversed(moves):
+            guaranteed |= self._never_made_again(move)
+            cause = move.cause
+            if not isinstance(cause, Reported) or cause.trial in guaranteed:
                 break
-            if entry.row_number <= self.records.files_of(entry.trial).num_rows():
+            if cause.row_number <= self.records.files_of(cause.trial).num_rows():
                 break
-            num_reports, at = num_reports + 1, index
-        if num_reports:
-            journal.cut_last(ReportEntry.kind, num_reports)
-        return entries[:at]
+            num_lost += 1
+        if num_lost:
+            journal.cut_last(num_lost)
+        return moves[: len(moves) - num_lost]
 
     def amend(self, change: AmendEntry) -> None:
         """Changes what is still to be done, after `restore`."""
-        self._steps.append(self.controller.amend(change))
+        self._steps += self.controller.amend(change)
 
-    def look(self, entries: list[Entry], *, has_new_stop: bool = False) -> None:
+    def look(self, moves: list[Move], *, has_new_stop: bool = False) -> None:
         """Brings controller and records to where the journal ends; nothing is changed or run."""
-        self._replayed(entries, has_new_stop=has_new_stop)
-        self.records.read(entries, may_change=False)
+        self._replayed(moves, has_new_stop=has_new_stop)
+        self.records.read(moves, may_change=False)
 
-    def _replayed(self, entries: list[Entry], *, has_new_stop: bool = False) -> Step:
+    def _replayed(self, moves: list[Move], *, has_new_stop: bool = False) -> list[Step]:
         self._read_rows = {}
-        decided = [entry for entry in entries if not is_for_repairs(entry)]
+        decided = [move for move in moves if not is_for_repairs(move.cause)]
         try:
-            step = self.controller.replay(
+            steps = self.controller.replay(
                 decided,
                 self._row_of,
                 has_new_stop=has_new_stop,
@@ -230,7 +228,7 @@ class Experiment:
                 "code of yours decides otherwise than before. Nothing was changed."
             ) from error
         self._read_rows = {}
-        return step
+        return steps
 
     def _row_of(self, number: int, row_number: int) -> Mapping[str, Any]:
         if number not in self._read_rows:
@@ -244,10 +242,10 @@ class Experiment:
             )
         return rows[row_number - 1]
 
-    def _with_whole_rows(self, step: Step) -> Step:
+    def _with_whole_rows(self, given: Iterable[Action]) -> tuple[Action, ...]:
         """What the journal keeps of a row is what decisions look at; callbacks get all of it."""
         actions: list[Action] = []
-        for action in step.actions:
+        for action in given:
             if isinstance(action, CountRow):
                 rows = list(self.records[action.trial].files.rows())
                 if action.row_number > len(rows):
@@ -256,7 +254,7 @@ class Experiment:
                 actions.append(CountRow(action.trial, action.row_number, row, action.save))
             else:
                 actions.append(action)
-        return Step(step.entries, tuple(actions))
+        return tuple(actions)
 
     # ---- running
 
@@ -309,7 +307,7 @@ class Experiment:
         if self._is_restored:
             self._callbacks.load(self.folder)
         else:
-            self._save_callbacks(num_delivered=-1)
+            self._save_callbacks(num_delivered=0)
 
     def _drive(self, lanes: Lanes, end: OrderlyEnd) -> str:
         self._set_run_ahead(lanes)
@@ -354,7 +352,7 @@ class Experiment:
             self._take(happening, lanes)
         deadline_s = self.controller.deadline_s
         if deadline_s is not None and self.elapsed_s > deadline_s and not self.controller.is_done:
-            self._steps.append(self.controller.take(TimeEntry(self.elapsed_s)))
+            self._steps += self.controller.take(TimeEntry(self.elapsed_s))
         self._sync_if_due()
 
     @property
@@ -368,7 +366,7 @@ class Experiment:
         start = happening.start
         number = start.trial
         if isinstance(happening, RowMade):
-            self._steps.append(self.controller.take(self._reported(happening)))
+            self._steps += self.controller.take(self._reported(happening))
         elif isinstance(happening, RowMadeAgain):
             self._compare(happening)
         elif isinstance(happening, StateSaved):
@@ -380,8 +378,8 @@ class Experiment:
             self._fire("on_trial_recover", number)
         else:
             self._errors[number] = happening.cause
-            event: Event = TrialOver(number, start.start_number, happening.how, happening.error)
-            self._steps.append(self.controller.take(event))
+            event = TrialOver(number, start.start_number, happening.how, happening.error)
+            self._steps += self.controller.take(event)
         self._carry_out_all(lanes)
 
     def _compare(self, happening: RowMadeAgain) -> None:
@@ -417,7 +415,7 @@ class Experiment:
         while self._steps:
             step = self._steps.popleft()
             self._write(step)
-            self._num_causes += sum(map(_is_cause, step.entries))
+            self._num_moves += step.move is not None
             reason = self._carry_out_step(step, lanes) or reason
         return reason
 
@@ -437,7 +435,7 @@ class Experiment:
             self._fire_all("on_step_end")
         self._whom = "all"
         if step.actions or undelivered:
-            self._save_callbacks(num_delivered=self._num_causes)
+            self._save_callbacks(num_delivered=self._num_moves)
         return reason
 
     def _save_callbacks(self, *, num_delivered: int) -> None:
@@ -453,11 +451,12 @@ class Experiment:
                 self.records.write_row(action.trial, action.row_number, action.row)
                 self._unsynced.add(action.trial)
         try:
-            self._sync_rows(self._never_made_again(step.entries))
-            self._journal.append([entry.to_plain() for entry in step.entries])
-            self._is_behind = self._is_behind or bool(step.entries)
-            if self._cannot_wait(step.entries):
-                self._sync()
+            if step.move is not None:
+                self._sync_rows(self._never_made_again(step.move))
+                self._journal.append([step.move.to_plain()])
+                self._is_behind = True
+                if self._cannot_wait(step.move):
+                    self._sync()
         except BaseException:
             self._is_writing = False
             raise
@@ -465,8 +464,8 @@ class Experiment:
             if isinstance(action, StartTrial) and action.row_number == 0:
                 self.records.reset(action.trial)
 
-    def _never_made_again(self, entries: Iterable[Entry]) -> set[int]:
-        """The trials whose rows must be on the disk before these entries are written.
+    def _never_made_again(self, move: Move) -> set[int]:
+        """The trials whose rows must be on the disk before this move is written.
 
         A trial that has ended makes no rows again, and one that pauses or is replaced by a copy not
         those before. Code of the user that looks at whole rows can't be told of lost ones.
@@ -475,19 +474,19 @@ class Experiment:
             return set(self._unsynced)
         return {
             entry.trial
-            for entry in entries
+            for entry in move.then
             if isinstance(entry, EndEntry)
             or (isinstance(entry, DecideEntry) and entry.action in ("pause", "clone"))
         }
 
-    def _cannot_wait(self, entries: Iterable[Entry]) -> bool:
-        """Whether entries must be on the disk before their step is carried out.
+    def _cannot_wait(self, move: Move) -> bool:
+        """Whether a move must be on the disk before its step is carried out.
 
         What an exact experiment decides follows from what came before: if the machine stops and the
         end of the journal is lost, the same is decided again. Not so checkpoints, for which older
         ones are removed, and what the user or the clock changed.
         """
-        kinds = {entry.must_sync for entry in entries}
+        kinds = move.must_sync
         return "always" in kinds or ("inexact" in kinds and bool(self.controller.inexact_reasons))
 
     def _sync(self) -> None:
@@ -612,10 +611,10 @@ class Experiment:
         self.records.add(number, saved)
         entry = CommittedEntry(number, row_number, name, digest)
         if saved.is_recovery:  # when it is taken follows the clock: decisions know nothing of it
-            self._write(Step((entry,), ()))
+            self._write(Step(Move(entry)))
             self.records.remove_unneeded(number)
         else:
-            self._steps.append(self.controller.take(entry))
+            self._steps += self.controller.take(entry)
 
     def _end_in_lane(self, number: int, lanes: Lanes) -> None:
         for lane in lanes.lanes:
@@ -873,14 +872,9 @@ def _is_decided(action: Action) -> bool:
     return not _is_repair(action) and not isinstance(action, CountCheckpoint)
 
 
-def _is_cause(entry: Entry) -> bool:
-    """Whether callbacks are told of what followed from it."""
-    return entry.is_cause and not is_for_repairs(entry)
-
-
-def is_for_repairs(entry: Entry) -> bool:
-    """Whether it is a checkpoint that only shortens repairs."""
-    return isinstance(entry, CommittedEntry) and not entry.name.isdecimal()
+def is_for_repairs(cause: Cause | None) -> bool:
+    """Whether it is a checkpoint that only shortens repairs; callbacks learn nothing of it."""
+    return isinstance(cause, CommittedEntry) and not cause.name.isdecimal()
 
 
 def printable_config(config: Any) -> Any:

@@ -1,19 +1,20 @@
-"""The journal's content: what an experiment is rebuilt from, as plain data.
+"""The journal's content: a line per *move*, which is what happened and all that followed from it.
 
-There are *causes*, which the controller is fed again when an experiment is restored (`ReportEntry`,
-`OverEntry`, `CommittedEntry`, `TimeEntry`, `AmendEntry`), and *consequences*, which it works out
-again and which are compared with what was recorded (`SuggestEntry`, `StartEntry`, `DecideEntry`,
-`EndEntry`). Where the two differ, the recorded one wins.
+A move has a *cause*, which comes from outside (`Reported`, `TrialOver`, `CommittedEntry`,
+`TimeEntry`, `AmendEntry`; none for the start of the experiment), and *consequences*, in the order
+in which they were carried out (`FillEntry`, `SuggestEntry`, `NoSuggestionEntry`, `NoMoreEntry`,
+`IdleEntry`, `StartEntry`, `DecideEntry`, `EndEntry`, `EndAllEntry`). A line is on the disk whole or
+not at all, so a restored experiment stands between two moves, never within one.
 
-`to_plain()` gives a dict of numbers, strings, lists and dicts for one line of JSON, and
-`entry_from_plain()` reads it. Lengths, checksums and files are the business of the one that writes.
+`Move.to_plain()` gives a dict of numbers, strings, lists and dicts for one line of JSON, and
+`move_from_plain()` reads it. Lengths, checksums and files are the business of the one that writes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
@@ -36,7 +37,6 @@ class Entry:
 
     kind: ClassVar[str] = ""
     must_sync: ClassVar[Literal["never", "inexact", "always"]] = "inexact"
-    is_cause: ClassVar[bool] = False
 
     def to_plain(self) -> dict[str, Any]:
         """The entry as plain data, its kind under "event"; defaults are left out."""
@@ -58,85 +58,60 @@ def _defaults(kind: type[Entry]) -> Mapping[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestEntry(Entry):
-    """Trial `trial` exists; `params` as `SearchSpace.encode()` gives them."""
+# ---- what happened
 
-    trial: int
-    params: Mapping[str, Any]
-    cpus: float = 1.0
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    kind: ClassVar[str] = "suggest"
+
+Saving = Literal["none", "possible", "given"]
+"""What can be resumed from a row: nothing; the process can commit the row's state when asked to
+(classes, algorithms); the row came with a checkpoint (functions), which commits with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class StartEntry(Entry):
-    """A trial took a lane. With cause "repaired" it is a note for people and no event."""
+class Reported(Entry):
+    """A trial made a row.
+
+    Attributes:
+        trial: number of the trial.
+        start_number: of the `StartTrial` that the process was started with.
+        row_number: of the row within the trial, from 1 and without gaps; re-made rows of a repair
+            are compared and dropped by the loop and never come here.
+        row: the row, complete (nested dict, plain values); in the journal the entries of it that
+            decisions look at.
+        digest: of the row without clock fields.
+        saving: whether a state was saved after its last row (given), can be (possible), or not.
+        is_done: the trial ends with this row by itself (`done: True`).
+        wants_checkpoint: the row asks for one (`should_checkpoint: True`).
+    """
 
     trial: int
-    lane: int
-    turn: int
-    cause: Literal["new", "resumed", "retry", "clone", "repaired"]
-    kind: ClassVar[str] = "start"
-    must_sync = "never"
-
-
-@dataclass(frozen=True, slots=True)
-class ReportEntry(Entry):
-    """A row was decided on; `view` holds the entries of the row that decisions look at."""
-
-    trial: int
+    start_number: int
     row_number: int
-    view: Mapping[str, Any]
+    row: Mapping[str, Any]
     digest: str = ""
-    saving: Literal["none", "possible", "given"] = "possible"
+    saving: Saving = "possible"
     is_done: bool = False
     wants_checkpoint: bool = False
     kind: ClassVar[str] = "report"
     must_sync = "never"
-    is_cause: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
-class OverEntry(Entry):
-    """A trial ended by itself, after its last row."""
-
-    trial: int
-    how: Literal["returned", "failed", "lost"]
-    error: str | None = None
-    kind: ClassVar[str] = "over"
-    is_cause: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class DecideEntry(Entry):
-    """A decision other than to continue.
+class TrialOver(Entry):
+    """A trial ended by itself after its last row: its function returned, or it failed.
 
     Attributes:
-        trial: the trial that it is about; -1 for the whole experiment.
-        action: "stop", "pause", "resume", "clone", "retry" or "stop-all".
-        reason: in words.
-        by: who decided: "trial": the row said `done`, or the function returned; "criterion": a stop
-            criterion; "scheduler"; "experiment": the end of all, or a limit of failures.
-        is_early: the trial was not allowed to come to its end; searchers learn of it.
-        donor: trial whose checkpoint a clone goes on from.
-        donor_row: the row of that checkpoint.
-        params: encoded params of the clone, all of them.
-        moment: what it was decided upon: "row", "over", "no-more", "idle", "end 00003" …
-        num_more: decisions of the same moment that follow.
+        trial: number of the trial.
+        start_number: as in `Reported`.
+        how: "returned"; "failed": the user's code raised (may be retried); "lost": its process
+            died too often in the same place (is not retried).
+        error: type, message and traceback as text; None when it returned.
     """
 
     trial: int
-    action: Literal["stop", "pause", "resume", "clone", "retry", "stop-all"]
-    reason: str = ""
-    by: Literal["trial", "criterion", "scheduler", "experiment"] = "scheduler"
-    is_early: bool = False
-    donor: int | None = None
-    donor_row: int | None = None
-    params: Mapping[str, Any] | None = None
-    moment: str = ""
-    num_more: int = 0
-    kind: ClassVar[str] = "decide"
+    start_number: int
+    how: Literal["returned", "failed", "lost"]
+    error: str | None = None
+    kind: ClassVar[str] = "over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +131,6 @@ class CommittedEntry(Entry):
     digest: str = ""
     kind: ClassVar[str] = "checkpoint"
     must_sync = "always"
-    is_cause: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class EndEntry(Entry):
-    """A trial is over."""
-
-    trial: int
-    status: Literal["TERMINATED", "ERROR"]
-    reason: str
-    error: str | None = None
-    kind: ClassVar[str] = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,43 +140,214 @@ class TimeEntry(Entry):
     elapsed_s: float
     kind: ClassVar[str] = "time"
     must_sync = "always"
-    is_cause: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class AmendEntry(Entry):
-    """What `restore` changed; see `Amendment` in `controller.py`.
+    """What a restore changed.
 
     Attributes:
         num_samples: the new number of samples; None: unchanged.
         has_new_stop: the stop criteria were replaced.
+        stop: the new ones, as the header has them.
         resumed: trials that go on from their newest checkpoint.
         restarted: trials that begin anew.
     """
 
     num_samples: int | None = None
     has_new_stop: bool = False
-    resumed: tuple[int, ...] = ()
-    restarted: tuple[int, ...] = ()
+    stop: Any = None
+    resumed: Sequence[int] = ()
+    restarted: Sequence[int] = ()
     kind: ClassVar[str] = "amend"
     must_sync = "always"
-    is_cause: ClassVar[bool] = True
 
 
-_KINDS: Mapping[str, type[Entry]] = {
-    each.kind: each
-    for each in (
+Cause = Reported | TrialOver | CommittedEntry | TimeEntry | AmendEntry
+"""What comes from outside."""
+
+
+# ---- what followed
+
+
+@dataclass(frozen=True, slots=True)
+class FillEntry(Entry):
+    """Free lanes were filled."""
+
+    kind: ClassVar[str] = "fill"
+    must_sync = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestEntry(Entry):
+    """Trial `trial` exists; `params` as `SearchSpace.encode()` gives them."""
+
+    trial: int
+    params: Mapping[str, Any]
+    cpus: float = 1.0
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "suggest"
+
+
+@dataclass(frozen=True, slots=True)
+class NoSuggestionEntry(Entry):
+    """The searcher was asked for a trial and had none at that time."""
+
+    trial: int
+    kind: ClassVar[str] = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NoMoreEntry(Entry):
+    """There will be no more suggestions; `is_asked`: because the searcher said so."""
+
+    is_asked: bool = False
+    kind: ClassVar[str] = "no-more"
+
+
+@dataclass(frozen=True, slots=True)
+class IdleEntry(Entry):
+    """Nothing ran and nothing could: the scheduler was asked which paused trials go on."""
+
+    kind: ClassVar[str] = "idle"
+    must_sync = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class StartEntry(Entry):
+    """A trial took a lane."""
+
+    trial: int
+    lane: int
+    cause: Literal["new", "resumed", "retry", "clone"]
+    kind: ClassVar[str] = "start"
+    must_sync = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class DecideEntry(Entry):
+    """A decision about a trial that goes on.
+
+    Attributes:
+        trial: number of the trial.
+        action: "pause", "resume", "clone" or "retry".
+        reason: in words.
+        by: who decided: "scheduler", or "experiment": a limit of failures.
+        donor: trial whose checkpoint a clone goes on from.
+        donor_row: the row of that checkpoint.
+        params: encoded params of the clone, all of them.
+    """
+
+    trial: int
+    action: Literal["pause", "resume", "clone", "retry"]
+    reason: str = ""
+    by: Literal["scheduler", "experiment"] = "scheduler"
+    donor: int | None = None
+    donor_row: int | None = None
+    params: Mapping[str, Any] | None = None
+    kind: ClassVar[str] = "decide"
+
+
+@dataclass(frozen=True, slots=True)
+class EndEntry(Entry):
+    """A trial is over.
+
+    Attributes:
+        trial: number of the trial.
+        status: as in `TrialStatus`.
+        reason: in words.
+        error: type, message and traceback as text.
+        by: who decided: "trial": the row said `done`, or the function returned; "criterion": a stop
+            criterion; "scheduler"; "experiment": the end of all, or a limit of failures.
+        is_early: the trial was not allowed to come to its end; searchers learn of it.
+    """
+
+    trial: int
+    status: Literal["TERMINATED", "ERROR"]
+    reason: str
+    error: str | None = None
+    by: Literal["trial", "criterion", "scheduler", "experiment"] = "scheduler"
+    is_early: bool = False
+    kind: ClassVar[str] = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class EndAllEntry(Entry):
+    """The experiment is over; `is_failure`: `fail_fast` ended it, and a restore goes on."""
+
+    reason: str
+    is_failure: bool = False
+    kind: ClassVar[str] = "end-all"
+
+
+# ---- moves
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One line of the journal.
+
+    Attributes:
+        cause: None for the start of the experiment, and for what a restore goes on with.
+        then: what followed, in order.
+    """
+
+    cause: Cause | None = None
+    then: tuple[Entry, ...] = ()
+    kind: ClassVar[str] = "move"
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Cause and consequences."""
+        return self.then if self.cause is None else (self.cause, *self.then)
+
+    @property
+    def must_sync(self) -> Collection[str]:
+        """See `Entry.must_sync`; of all entries."""
+        return {entry.must_sync for entry in self.entries}
+
+    def to_plain(self) -> dict[str, Any]:
+        """The move as plain data."""
+        plain: dict[str, Any] = {"event": self.kind}
+        if self.cause is not None:
+            plain["cause"] = self.cause.to_plain()
+        if self.then:
+            plain["then"] = [entry.to_plain() for entry in self.then]
+        return plain
+
+
+def move_from_plain(plain: Mapping[str, Any]) -> Move:
+    """Reads what `Move.to_plain()` gave; a JournalError for anything else."""
+    cause, then = plain.get("cause"), plain.get("then", [])
+    is_known = plain.keys() <= {"event", "cause", "then"} and plain.get("event") == Move.kind
+    if not (is_known and isinstance(then, list) and isinstance(cause, Mapping | None)):
+        raise JournalError(
+            f"The journal has an event {str(plain)!r:.80}, which this version does not know; "
+            "expected moves. It is damaged or was written by another version; restore with that "
+            "one."
+        )
+    entries = tuple(_entry_from_plain(entry, _CONSEQUENCES) for entry in then)
+    return Move(None if cause is None else _entry_from_plain(cause, _CAUSES), entries)
+
+
+def _by_kind(kinds: Iterable[Any]) -> Mapping[str, Any]:
+    return {each.kind: each for each in kinds}
+
+
+_CAUSES: Final = _by_kind((Reported, TrialOver, CommittedEntry, TimeEntry, AmendEntry))
+_CONSEQUENCES: Final = _by_kind(
+    (
+        FillEntry,
         SuggestEntry,
+        NoSuggestionEntry,
+        NoMoreEntry,
+        IdleEntry,
         StartEntry,
-        ReportEntry,
-        OverEntry,
         DecideEntry,
-        CommittedEntry,
         EndEntry,
-        TimeEntry,
-        AmendEntry,
+        EndAllEntry,
     )
-}
+)
 
 
 def _is_count(value: Any) -> bool:
@@ -252,50 +386,50 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(map(_is_count, value))
 
 
+_SWITCHES: Final = (
+    *("is_done", "wants_checkpoint", "is_early", "has_new_stop", "is_asked", "is_failure"),
+)
 _FITS: Mapping[str, Callable[[Any], bool]] = {
-    "trial": lambda value: value == -1 or _is_count(value),
-    **dict.fromkeys(("lane", "turn", "row_number", "num_more"), _is_count),
+    **dict.fromkeys(("trial", "lane", "row_number", "start_number"), _is_count),
     **dict.fromkeys(("donor", "donor_row", "num_samples"), _is_count_or_none),
     **dict.fromkeys(("cpus", "elapsed_s"), _is_number),
-    **dict.fromkeys(("attributes", "view"), _is_mapping),
+    **dict.fromkeys(("attributes", "row"), _is_mapping),
     "params": lambda value: value is None or _is_mapping(value),
     **dict.fromkeys(("resumed", "restarted"), _are_counts),
-    **dict.fromkeys(("is_done", "wants_checkpoint", "is_early", "has_new_stop"), _is_switch),
+    **dict.fromkeys(_SWITCHES, _is_switch),
     **dict.fromkeys(
-        ("cause", "digest", "saving", "how", "action", "reason", "by", "moment", "status"), _is_text
+        ("cause", "digest", "saving", "how", "action", "reason", "by", "status"), _is_text
     ),
     "error": _is_text_or_none,
     "name": _is_folder_name,
+    "stop": lambda _: True,  # read as that of a header is
 }
 """What the fields of entries may hold, by their name: a journal may be a stranger's."""
 
 
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    name: _defaults(kind) for name, kind in _KINDS.items()
+    name: _defaults(kind) for name, kind in {**_CAUSES, **_CONSEQUENCES}.items()
 }
 """Of each kind; worked out once, because journals are long."""
 
 
-def entry_from_plain(plain: Mapping[str, Any]) -> Entry:
-    """Reads what `Entry.to_plain()` gave; a JournalError for unknown kinds and fields."""
-    fields = dict(plain)
+def _entry_from_plain(plain: Any, kinds: Mapping[str, Any]) -> Any:
+    fields = dict(plain) if isinstance(plain, Mapping) else {}
     name = fields.pop("event", None)
-    kind = _KINDS.get(name) if isinstance(name, str) else None
+    kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
         raise JournalError(
             f"The journal has an event {name!r:.80}, which this version does not know; expected "
-            f"one of {', '.join(_KINDS)}. It was written by a newer version: restore with that one."
+            f"one of {', '.join(kinds)}. It was written by a newer version: restore with that one."
         )
     try:
         if unknown := fields.keys() - _DEFAULTS[kind.kind].keys():
             raise TypeError(f"unknown fields {sorted(unknown)}")
         if wrong := [each for each, value in fields.items() if not _FITS[each](value)]:
             raise TypeError(f"{wrong[0]} is {fields[wrong[0]]!r:.80}")
-        entry = kind(**fields)
+        return kind(**fields)
     except TypeError as error:
         raise JournalError(
             f"The journal has an event {name!r} that cannot be read: {error}. It is damaged or was "
             "written by another version; restore with the version that wrote it."
         ) from error
-    tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return dataclasses.replace(entry, **tuples) if tuples else entry

@@ -1,6 +1,6 @@
 """The journal as a file: one writer, whole lines, a checksum in each, a torn end forgiven.
 
-    {"length": 57, "crc32": "89abcdef", "signature": "…", "entry": {"event": "report", …}}
+    {"length": 57, "crc32": "89abcdef", "signature": "…", "entry": {"event": "move", …}}
 
 Length, CRC-32 and signature (`checkpoints.signatures`) are of the entry's text. A last line that is
 not whole was being written when the process or the machine stopped: nothing had been done about it,
@@ -79,12 +79,10 @@ class JournalFile:
         self._is_synced = False  # the writer may have been killed before its fsync
         return entries
 
-    def cut_last(self, event: str, number: int) -> None:
-        """Drops the last entries of a kind, so many, and all that is behind the first of them."""
+    def cut_last(self, number: int) -> None:
+        """Drops the last lines, so many."""
         lines = self._path.read_bytes().splitlines(keepends=True)
-        entries = [_entry_of(line) or {} for line in lines]
-        at = [i for i, entry in enumerate(entries) if entry.get("event") == event][-number]
-        os.truncate(self._path, sum(map(len, lines[:at])))
+        os.truncate(self._path, sum(map(len, lines[:-number])))
 
     def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Writes entries behind all others, or nothing of them; a JournalError if it cannot."""

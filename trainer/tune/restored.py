@@ -19,7 +19,7 @@ from trainer.tune.configs import (
 )
 from trainer.tune.controller import Controller
 from trainer.tune.events import TrialStatus
-from trainer.tune.journal_entries import AmendEntry, DecideEntry, Entry, entry_from_plain
+from trainer.tune.journal_entries import AmendEntry, EndEntry, Move, move_from_plain
 from trainer.tune.journal_file import (
     JOURNAL_FILE,
     ReadJournal,
@@ -42,8 +42,6 @@ from trainer.tune.stored_spec import (
 )
 
 _LOGGER = logging.getLogger(__name__)
-_CRITERIA: Final = "criteria"
-"""The journal's lines of new stop criteria, which the controller does not read."""
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -194,35 +192,23 @@ class RestoredExperiment:
 
     @functools.cached_property
     def _criteria(self) -> list[Any]:
-        """The stop criteria that restores brought, in order; damage is told when it is read.
-
-        They are in force if the line after them says so: a kill in between leaves the old ones.
-        """
+        """The stop criteria that restores brought, in order; damage is told when it is read."""
         self._read = read_journal(self.folder / JOURNAL_FILE)
-        found, written = [], None
-        for entry in self._read[0]:
-            if entry.get("event") == _CRITERIA:
-                written = entry["stop"]
-            elif entry.get("event") == AmendEntry.kind and entry.get("has_new_stop"):
-                found.append(written)
-        return found
+        causes = [move.cause for move in self.moves(self._read[0])]
+        return [each.stop for each in causes if isinstance(each, AmendEntry) and each.has_new_stop]
 
     def read_before(self) -> ReadJournal | None:
         """What was read of the journal when the criteria were looked for; given away once."""
         found, self._read = self._read, None
         return found
 
-    def criteria_entry(self, setup: ExperimentSetup) -> dict[str, Any]:
-        """The journal's line of new stop criteria."""
-        return {"event": _CRITERIA, "stop": described_stop(StopCriteria(setup.run_config.stop))}
-
-    def entries(self, plain: list[dict[str, Any]]) -> list[Entry]:
-        """The entries of the journal that the controller knows; a JournalError for others."""
+    def moves(self, plain: list[dict[str, Any]]) -> list[Move]:
+        """The journal's lines behind the header; a JournalError for what is none."""
         check_header(plain[0] if plain else None, str(self.folder))
-        return [entry_from_plain(entry) for entry in plain[1:] if entry["event"] != _CRITERIA]
+        return [move_from_plain(line) for line in plain[1:]]
 
     def amendment(
-        self, controller: Controller, entries: list[Entry], setup: ExperimentSetup
+        self, controller: Controller, moves: list[Move], setup: ExperimentSetup
     ) -> AmendEntry | None:
         """What this restore changes; None if nothing."""
         wanted = None if self.tune_config is None else self.tune_config.num_samples
@@ -232,12 +218,13 @@ class RestoredExperiment:
         restarted = errored if self.resume.errored == "restart" else []
         has_new_stop = self.has_new_stop(setup)
         if has_new_stop:
-            resumed = [*resumed, *_ended_by_criteria(controller, entries)]
+            resumed = [*resumed, *_ended_by_criteria(controller, moves)]
         if more is None and not (resumed or restarted or has_new_stop):
             return None
         return AmendEntry(
             num_samples=more,
             has_new_stop=has_new_stop,
+            stop=described_stop(StopCriteria(setup.run_config.stop)) if has_new_stop else None,
             resumed=tuple(sorted(resumed)),
             restarted=tuple(restarted),
         )
@@ -249,13 +236,11 @@ class RestoredExperiment:
         return bool(self._last_stop() != described_stop(StopCriteria(setup.run_config.stop)))
 
 
-def _ended_by_criteria(controller: Controller, entries: list[Entry]) -> list[int]:
+def _ended_by_criteria(controller: Controller, moves: list[Move]) -> list[int]:
     """Trials that the old criteria ended; they go on under the new ones."""
-    last = {entry.trial: entry for entry in entries if isinstance(entry, DecideEntry)}
+    ends = [each for move in moves for each in move.then if isinstance(each, EndEntry)]
     return [
         number
-        for number, entry in last.items()
-        if number >= 0
-        and entry.by == "criterion"
-        and controller.trials[number].status is TrialStatus.TERMINATED
+        for number, end in {end.trial: end for end in ends}.items()
+        if end.by == "criterion" and controller.trials[number].status is TrialStatus.TERMINATED
     ]

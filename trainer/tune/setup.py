@@ -27,13 +27,14 @@ from trainer.tune.configs import (
     TuneConfig,
     default_num_lanes,
 )
-from trainer.tune.controller import Controller, ExperimentPlan
+from trainer.tune.controller import Controller
 from trainer.tune.events import StartTrial
 from trainer.tune.experiment import (
     Experiment,
 )
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
+from trainer.tune.plan import ExperimentPlan
 from trainer.tune.results import ResultGrid, result_of
 from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import Choice, SampleFrom, SearchSpace
@@ -135,7 +136,8 @@ class ExperimentSetup:
         plan = self.plan(self.tune_config.num_samples)
         self._check_explored(plan.scheduler)
         probe = Controller(plan)
-        starts = [each for each in probe.begin().actions if isinstance(each, StartTrial)]
+        actions = [action for step in probe.begin() for action in step.actions]
+        starts = [each for each in actions if isinstance(each, StartTrial)]
         if not starts:
             raise TuneError("The searcher suggested no first trial; expected at least one.")
         self.check_config(starts[0].config)

@@ -34,9 +34,9 @@ from trainer.tune import (
     stoppers,
 )
 from trainer.tune.configs import RunConfig, TuneConfig
-from trainer.tune.controller import ExperimentPlan
 from trainer.tune.journal_entries import MOST
 from trainer.tune.parts import Part
+from trainer.tune.plan import ExperimentPlan
 from trainer.tune.search_space import Domain, SampleFrom
 from trainer.tune.stoppers import Bounds, StopCriteria
 from trainer_toolkit.plain_json import NotPlainError, from_json, to_json

@@ -29,8 +29,8 @@ from trainer.tune.journal_entries import (
     AmendEntry,
     CommittedEntry,
     EndEntry,
-    Entry,
-    ReportEntry,
+    Move,
+    Reported,
 )
 from trainer.tune.lanes import Origin
 from trainer.tune.rows import number_at, score_at
@@ -184,15 +184,15 @@ class TrialRecords:
             }
         return self._folders
 
-    def read(self, entries: Iterable[Entry], *, may_change: bool) -> None:
+    def read(self, moves: Iterable[Move], *, may_change: bool) -> None:
         """Learns from the journal what rows and checkpoints there are, after the replay.
 
         With `may_change`, rows that do not count are cut off, and checkpoints looked at, whether
         they are whole.
         """
         num_rows: dict[int, int] = {}
-        for entry in entries:
-            if isinstance(entry, ReportEntry):
+        for entry in [entry for move in moves for entry in move.entries]:
+            if isinstance(entry, Reported):
                 num_rows[entry.trial] = entry.row_number
                 self[entry.trial].digests[entry.row_number] = entry.digest
             elif isinstance(entry, CommittedEntry):  # those for repairs included

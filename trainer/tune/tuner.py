@@ -20,7 +20,6 @@ from trainer.tune.configs import (
     RunConfig,
     TuneConfig,
 )
-from trainer.tune.controller import ExperimentPlan
 from trainer.tune.experiment import (
     Experiment,
     read_experiment_file,
@@ -32,6 +31,7 @@ from trainer.tune.journal_file import (
     followed,
     read_journal,
 )
+from trainer.tune.plan import ExperimentPlan
 from trainer.tune.restored import RestoredExperiment, read_header
 from trainer.tune.results import ResultGrid
 from trainer.tune.setup import PARAMETERS_FOLDER, ExperimentSetup, check_kind
@@ -164,23 +164,21 @@ class Tuner:
         restored: RestoredExperiment, setup: ExperimentSetup
     ) -> tuple[Experiment, ExperimentPlan]:
         journal = JournalFile(restored.folder / JOURNAL_FILE, signs=restored.is_trusted)
-        entries = restored.entries(journal.read(restored.read_before()))
+        moves = restored.moves(journal.read(restored.read_before()))
         plan = setup.plan(restored.header["num_samples"])
         experiment = setup.experiment(plan, restored.folder)
         elapsed_s = float(read_experiment_file(restored.folder).get("elapsed_s") or 0.0)
         experiment.restore(
             journal,
-            entries,
+            moves,
             elapsed_s=elapsed_s,
             has_new_stop=restored.has_new_stop(setup),
         )
         controller = experiment.controller
         unfinished = [trial for trial in controller.trials if not trial.status.is_over]
         setup.check_read(controller.config_of(trial.number) for trial in unfinished)
-        amendment = restored.amendment(controller, entries, setup)
+        amendment = restored.amendment(controller, moves, setup)
         if amendment is not None:
-            if amendment.has_new_stop:
-                journal.append([restored.criteria_entry(setup)])
             experiment.amend(amendment)
         return experiment, plan
 
@@ -206,10 +204,10 @@ class Tuner:
             raise TuneError("There are no results yet: call fit() first.")
         restored, setup = self._restored, self._setup
         with followed(restored.folder):
-            entries = restored.entries(read_journal(restored.folder / JOURNAL_FILE)[0])
+            moves = restored.moves(read_journal(restored.folder / JOURNAL_FILE)[0])
             plan = setup.plan(restored.header["num_samples"])
             experiment = setup.experiment(plan, restored.folder)
-            experiment.look(entries, has_new_stop=restored.has_new_stop(setup))
+            experiment.look(moves, has_new_stop=restored.has_new_stop(setup))
             return setup.grid(experiment, plan, "")
 
     # ---- restoring

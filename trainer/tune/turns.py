@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Literal
 
-from trainer.tune.events import Reported, TrialOver
+from trainer.tune.journal_entries import Reported, TrialOver
 
 FILL: Final = "fill"
 """Free lanes are to be filled now."""
@@ -22,12 +22,10 @@ class Turns:
 
     Attributes:
         lanes: number of the trial in each lane; None: it is free.
-        number: of the turn, from 0; by arrival, of the decision.
     """
 
     def __init__(self, num_lanes: int, *, by_arrival: bool) -> None:
         self.lanes: list[int | None] = [None] * num_lanes
-        self.number = 0
         self._by_arrival = by_arrival
         self._inboxes: dict[int, deque[Reported | TrialOver]] = {}  # by trial, in turns
         self._arrivals: deque[Reported | TrialOver] = deque()  # of all, by arrival
@@ -36,14 +34,12 @@ class Turns:
     def next(self) -> Reported | TrialOver | Literal["fill"] | None:
         """What is to be decided on, or `FILL`; None: it has not come yet."""
         if self._lane is None:
-            self._lane = 0
             return FILL
         return self._next_arrival() if self._by_arrival else self._next_in_turn(self._lane)
 
     def _next_arrival(self) -> Reported | TrialOver | None:
         if not self._arrivals:
             return None
-        self.number += 1
         self._lane = None
         return self._arrivals.popleft()
 
@@ -62,9 +58,7 @@ class Turns:
         return self.next()
 
     def _go_on_from(self, lane: int) -> None:
-        self._lane = lane
-        if lane >= len(self.lanes):
-            self._lane, self.number = None, self.number + 1
+        self._lane = lane if lane < len(self.lanes) else None
 
     # ---- lanes
 
@@ -105,7 +99,13 @@ class Turns:
         if self._by_arrival:
             self._lane = None
 
-    def stand_at(self, trial: int) -> None:
-        """Goes to the lane of a trial: its row was next when the journal was written."""
-        if not self._by_arrival:
-            self._lane = self.lanes.index(trial)
+    def begin(self) -> None:
+        """Begins a turn: lanes are being filled."""
+        self._lane = 0
+
+    def pass_by(self, trial: int) -> None:
+        """Goes behind the lane of a trial, as the journal has it: it was the trial's turn."""
+        if self._by_arrival:
+            self._lane = None
+        else:
+            self._go_on_from(self.lanes.index(trial) + 1)
