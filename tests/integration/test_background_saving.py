@@ -92,7 +92,7 @@ def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
         with config.copy(copy_frozen=False).callbacks(callbacks).build_algo() as algo:
             for iteration in range(1, NUM_ITERATIONS + 1):
                 algo.train()
-                newest = directory / "all" / f"{iteration:06d}"
+                newest = directory / "all" / f"{iteration:06d}" / "manifest.json"
                 if way == "slow" and iteration % 2 and not is_saved_as_best(algo, iteration):
                     assert not newest.exists(), "it is to overlap with the next iteration"
             algo.finish_saving()

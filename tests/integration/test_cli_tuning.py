@@ -133,9 +133,8 @@ def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(
     bounds = ["--stop", "loss>=9", "--stop", "loss<=0", "--stop", "training_iteration=5"]
     assert main(["tune-resume", "runs/climb", "my tuner.py:make", *bounds]) == 0
     described = [[["loss", ">=", 9.0], ["training_iteration", ">=", 5.0]], [["loss", "<=", 0.0]]]
-    entries = read_journal(Path("runs/climb/journal.jsonl"))[0]
-    (written,) = [entry for entry in entries if entry["event"] == "criteria"]
-    assert written["stop"] == described
+    causes = [move.get("cause", {}) for move in read_journal(Path("runs/climb/journal.jsonl"))[0]]
+    assert [cause["stop"] for cause in causes if cause.get("has_new_stop")] == [described]
     assert described_stop(StopCriteria(stop_of_plain(described))) == described
 
 
