@@ -1,11 +1,10 @@
 """OptunaSearch: Optuna's samplers suggest, and repeat themselves after a restore.
 
 A sampler of Optuna keeps generators that advance, so one that is made anew after a restore would
-suggest otherwise. Here the journal holds, with every suggestion, how many numbers the generators
-have drawn by then (`Streams`), and what the sampler wrote into the attributes of trial and study. A
-restored study is given the same trials, attributes and positions, so it suggests the same; and with
-one lane the suggestions are those of Optuna's own `Study.optimize` with the same seed. Every
-suggestion is asked of a fresh sampler, so nothing that a sampler's object remembers has an effect.
+suggest otherwise. Here every suggestion is asked of a fresh sampler whose generators are seeded by
+position: the number of the trial, and whether it begins or ends. So nothing that a sampler's object
+remembers has an effect. The journal holds what the sampler wrote into the attributes of trial and
+study, and a restored study is given the same trials and attributes.
 
 Optuna is an extra, `pip install "local-trainer[tune]"`. Its pruners and storages are not used:
 schedulers stop trials, and the journal is the store. Trials that a scheduler stopped early are told
@@ -20,12 +19,14 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
 from callbacks.optional_import import optional_module
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
+from trainer.tune.positions import Kind, seed_at
 from trainer.tune.rows import Row, number_at
 from trainer.tune.search_space import Choice, Domain, Normal, Range, SampleFrom
 from trainer.tune.searchers import (
@@ -83,8 +84,8 @@ class OptunaSearch(Searcher):
         sampler: a sampler, or a function `make_sampler(seed)`; None: TPE, which looks at all
             parameters together and counts running trials as bad ones. Samplers whose object
             remembers more than Optuna stores make the experiment inexact.
-        seed: of samplers that were made without one, as in `TPESampler(seed=…)`; None: that of the
-            experiment.
+        seed: of samplers that were made without one; None: that of the experiment. They do not draw
+            the numbers that `Study.optimize` would, because each suggestion has its own.
         evaluated_rewards: the metrics of `points_to_evaluate`, which are then known and not tried.
         study_name: refused, as `storage` is: the journal is the store.
 
@@ -181,8 +182,6 @@ class OptunaSearch(Searcher):
         finally:
             logging.set_verbosity(verbosity)
         self._study = self._optuna.load_study(study_name=_STUDY, storage=self._storage)
-        self._streams = Streams(self._root_seed)
-        self._study.sampler = self._new_sampler()
         self._num_known = 0
         self._flat_points = [self._labels(self._flat_of(point)) for point in self._points]
         if self._rewards is not None:
@@ -237,8 +236,8 @@ class OptunaSearch(Searcher):
             "uniform(lower, upper), or leave search_alg out."
         )
 
-    def _new_sampler(self) -> Any:
-        """A fresh sampler, whose generators go on where those of the last one stood."""
+    def _sampler_at(self, number: int, *, has_ended: bool = False) -> Any:
+        """A fresh sampler, whose generators follow from what it is asked."""
         samplers = self._optuna.samplers
         is_own = isinstance(self._sampler, samplers.BaseSampler)
         if is_own and self.inexact_reason is not None:
@@ -247,14 +246,13 @@ class OptunaSearch(Searcher):
             warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
             if self._sampler is None:
                 sampler = samplers.TPESampler(
-                    seed=self._root_seed,
                     n_startup_trials=_NUM_STARTUP_TRIALS,
                     multivariate=True,
                     constant_liar=True,
                 )
             else:
                 sampler = copy.deepcopy(self._sampler) if is_own else self._sampler(self._root_seed)
-        self._streams.attach(sampler)
+        _seed_by_position(sampler, self._root_seed, number, int(has_ended))
         return sampler
 
     # ---- suggesting
@@ -263,7 +261,7 @@ class OptunaSearch(Searcher):
         """Asks the study for trial `number`."""
         index = number + self._num_known
         before = dict(self._storage.get_study_system_attrs(self._study_id))
-        self._study.sampler = self._new_sampler()
+        self._study.sampler = self._sampler_at(number)
         if self._rewards is None and number < len(self._flat_points):
             self._study.enqueue_trial(self._flat_points[number])
         if self._by_run is None:
@@ -278,7 +276,6 @@ class OptunaSearch(Searcher):
             "params": dict(frozen.params),
             "system": dict(frozen.system_attrs),
             "study": {key: value for key, value in after.items() if before.get(key) != value},
-            "drawn": self._streams.positions(),
         }
         if self._by_run is not None:
             to_json = self._optuna.distributions.distribution_to_json
@@ -298,7 +295,6 @@ class OptunaSearch(Searcher):
             distributions = {
                 path: from_json(each) for path, each in attributes["distributions"].items()
             }
-        self._streams.go_to(attributes["drawn"])
         for key, value in attributes["study"].items():
             self._storage.set_study_system_attr(self._study_id, key, value)
         self._study.add_trial(
@@ -375,7 +371,7 @@ class OptunaSearch(Searcher):
         is_number = all(not math.isnan(each) for each in values)
         if row is not None and len(self._metrics) == 1:
             self.on_row(trial, row)
-        sampler = self._new_sampler()
+        sampler = self._sampler_at(trial.number, has_ended=True)
         if type(sampler).__name__ == "GridSampler":
             # It would end the study when its grid is used up, which only Study.optimize allows.
             sampler = self._optuna.samplers.RandomSampler(seed=0)
@@ -406,50 +402,16 @@ def _labels_of(domain: Choice) -> tuple[Any, ...]:
     return tuple(f"{index}: {shown(each)}" for index, each in enumerate(domain.values))
 
 
-class Streams:
-    """The generators of a sampler: they go on from one sampler's object to the next.
-
-    Generators that were made without a seed are seeded. Where one stands is told by the 32-bit
-    words that it has drawn, and the half of a pair of normal numbers that it may have left over.
-
-    Args:
-        seed: for generators that have none.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._generators: dict[str, np.random.RandomState] = {}
-        self._marks: dict[str, tuple[Any, int]] = {}  # a state, and the words drawn by then
-
-    def attach(self, sampler: Any) -> None:
-        """Gives a fresh sampler the generators of the one before it."""
-        for path, lazy in _lazy_generators(sampler, ""):
-            if path not in self._generators:
-                made = getattr(lazy, "_rng", None)  # None: Optuna would seed it by the system
-                rng = np.random.RandomState(self._seed) if made is None else made
-                self._generators[path] = rng
-                self._marks[path] = (_state_of(rng), 0)
-            lazy._rng = self._generators[path]
-        if getattr(sampler, "_seed", 0) is None:
-            sampler._seed = self._seed
-
-    def positions(self) -> dict[str, list[Any]]:
-        """Where each generator stands, as JSON: words drawn, and what is left of a pair or None."""
-        for path, rng in self._generators.items():
-            (before, drawn), after = self._marks[path], _state_of(rng)
-            self._marks[path] = (after, drawn + _words_between(before, after))
-        return {path: [drawn, _rest(state)] for path, (state, drawn) in self._marks.items()}
-
-    def go_to(self, positions: Mapping[str, Sequence[Any]]) -> None:
-        """Brings the generators to where they stood."""
-        for path, (words, rest) in positions.items():
-            rng, (state, drawn) = self._generators[path], self._marks[path]
-            rng.set_state(state)
-            rng.randint(0, 2**32, size=words - drawn, dtype=np.uint32)
-            rng.set_state(
-                {**_state_of(rng), "has_gauss": int(rest is not None), "gauss": rest or 0.0}
-            )
-            self._marks[path] = (_state_of(rng), words)
+def _seed_by_position(sampler: Any, root_seed: int, *position: int) -> None:
+    """Seeds the generators of a fresh sampler, those that came with a seed by that one."""
+    for path, lazy in _lazy_generators(sampler, ""):
+        made = getattr(lazy, "_rng", None)  # None: Optuna would seed it by the system
+        seed = root_seed if made is None else int(made.randint(2**31))
+        lazy._rng = np.random.RandomState(
+            seed_at(seed, Kind.SAMPLER, *position, crc32(path.encode()))
+        )
+    if getattr(sampler, "_seed", 0) is None:
+        sampler._seed = root_seed
 
 
 def _lazy_generators(sampler: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -459,24 +421,3 @@ def _lazy_generators(sampler: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
         elif name.endswith("_sampler") and hasattr(value, "sample_relative"):
             yield from _lazy_generators(value, f"{path}{name}.")
-
-
-def _words_between(before: Any, after: Any) -> int:
-    """32-bit words that a Mersenne twister draws from one state to the other."""
-    mirror = np.random.RandomState(0)
-    mirror.set_state(before)
-    words, here, there = 0, before["state"], after["state"]
-    while not np.array_equal(here["key"], there["key"]):
-        rest = len(here["key"]) - here["pos"] + 1  # to the first word of the next block
-        mirror.randint(0, 2**32, size=rest, dtype=np.uint32)
-        words, here = words + rest, _state_of(mirror)["state"]
-    return int(words + there["pos"] - here["pos"])
-
-
-def _state_of(rng: np.random.RandomState) -> dict[str, Any]:
-    state: Any = rng.get_state(legacy=False)
-    return dict(state)
-
-
-def _rest(state: Mapping[str, Any]) -> float | None:
-    return float(state["gauss"]) if state["has_gauss"] else None

@@ -22,6 +22,8 @@ class Kind(enum.IntEnum):
     """(n, generation): the root seed of a clone, so that it does not play its donor's episodes."""
     GLOBAL = 4
     """(n, row number): NumPy's and Python's global generators in a trial's process."""
+    SAMPLER = 5
+    """(n, ended, path): a generator of Optuna's sampler at suggestion n (0) or its end (1)."""
 
 
 def rng_at(experiment_seed: int, kind: Kind, *position: int) -> np.random.Generator:
