@@ -35,7 +35,7 @@ from checkpoints import (
 )
 from checkpoints.directory import clear, remove_checkpoint, remove_unfinished
 from checkpoints.errors import CheckpointError
-from trainer_toolkit.files import DirectoryLock
+from trainer_toolkit.files import PathLock
 
 OLD, NEW = 1, 2
 EXIT_CODE = 77
@@ -474,7 +474,7 @@ def test_what_is_being_written_and_what_others_put_there_stays(tmp_path: Path) -
         (path / f"files-{number}" / "a.state").touch()
     (path / "files-6" / "thesis.txt").write_text("precious")
     (path / "files-x").mkdir()
-    with DirectoryLock(path / "files-5"):
+    with PathLock(path / "files-5"):
         save(path, NEW)
     left = sorted(entry.name for entry in path.iterdir())
     assert left == ["files-5", "files-6", "files-7", "files-x", "manifest.json"]
@@ -499,13 +499,13 @@ def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path: Path) -> Non
         (tmp_path / name / "files-1" / "a.state").touch()
     (tmp_path / "mine" / "notes.txt").touch()
     (tmp_path / "empty").mkdir()
-    with DirectoryLock(tmp_path / "alive" / "files-1"):
+    with PathLock(tmp_path / "alive" / "files-1"):
         remove_unfinished(tmp_path, FileSystem())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "empty", "mine", "whole"]
 
 
 def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path: Path) -> None:
-    lock = DirectoryLock(tmp_path)
+    lock = PathLock(tmp_path)
     released, gone_on = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -515,9 +515,9 @@ def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path:
         os._exit(0)
     try:
         with pytest.raises(BlockingIOError):
-            DirectoryLock(tmp_path)
+            PathLock(tmp_path)
         lock.release()
-        with DirectoryLock(tmp_path) as again:
+        with PathLock(tmp_path) as again:
             assert again.is_real
             assert again.holds(tmp_path)
             assert not again.holds(tmp_path / "other")
