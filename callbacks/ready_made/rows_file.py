@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -312,10 +313,9 @@ class RowsFile:
             if line.end.number > number:
                 break
             size, last = line.end.offset, line.end.number
-        if self.path.exists():
-            if size < self.path.stat().st_size:
-                os.truncate(self.path, size)
-            self._remember(last, b"")
+        if size < self._current_size():
+            os.truncate(self.path, size)
+        self._remember(last, b"")
         return last
 
     def has(self, number: int) -> bool:
@@ -324,7 +324,7 @@ class RowsFile:
 
     def set_aside(self, what: str = "the results of another run") -> None:
         """Gives the file another name, and says so; nothing if it is empty."""
-        if self.path.exists() and self.path.stat().st_size:
+        if self._current_size() > 0:
             aside = numbered_beside(self.path, ".")
             self.path.rename(aside)
             _LOGGER.warning("%s held %s. That file is now %s.", self.path, what, aside.name)
@@ -338,11 +338,9 @@ class RowsFile:
 
     def _look(self) -> int:
         """The number of the newest row; 0 if there is none. A torn line is cut off."""
-        size = self.path.stat().st_size if self.path.exists() else -1
+        size = self._current_size()
         if size == self._size:
             return self._last
-        if size >= 0 and not self.path.is_file():
-            raise OSError(f"{self.path} is no file. Give the path of a file")
         last = whole = num_others = 0
         for text in self._texts():
             whole += len(text)
@@ -381,5 +379,14 @@ class RowsFile:
             file.write(line)
 
     def _remember(self, last: int, newest: bytes) -> None:
-        self._last, self._newest = last, newest
-        self._size = self.path.stat().st_size if self.path.exists() else -1
+        self._last, self._newest, self._size = last, newest, self._current_size()
+
+    def _current_size(self) -> int:
+        """In bytes; -1 if there is no file."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return -1
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{self.path} is no file. Give the path of a file")
+        return found.st_size
