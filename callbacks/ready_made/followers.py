@@ -49,8 +49,8 @@ class Sink:
     Attributes:
         name: what it is, for messages.
         holds_points: an evaluation that a row only repeats is no part of it.
-        waits: whatever it raises, the row is handed over again. Else only after an OSError; a row
-            that it refuses otherwise is counted and left out.
+        may_refuse: a row is left out and counted if it raises anything but an OSError. Else it is
+            handed over again, whatever was raised.
         must_end: the end of the process ends it, even if nothing else refers to it any more.
         is_at_ends: it opens or closes something, which may take minutes.
         num_steps: grows with all that it gets done besides rows.
@@ -59,7 +59,7 @@ class Sink:
 
     name = ""
     holds_points = False
-    waits = False
+    may_refuse = False
     must_end = False
     is_at_ends = False
     num_steps = 0
@@ -107,14 +107,11 @@ class Follower:
     Args:
         rows: what is followed.
         sink: where rows go.
-        bookmark: the file that says how far it is; None: nothing is kept, and each follower begins
-            with the first row.
+        bookmark: the file that says how far it is.
         thread: on which it catches up.
     """
 
-    def __init__(
-        self, rows: RowsFile, sink: Sink, bookmark: Path | None, thread: FollowerThread
-    ) -> None:
+    def __init__(self, rows: RowsFile, sink: Sink, bookmark: Path, thread: FollowerThread) -> None:
         self.rows, self.sink, self.thread = rows, sink, thread
         self.num_refused = 0
         self.is_behind = self.is_open = False
@@ -127,10 +124,9 @@ class Follower:
         self._evaluated_at: Any = None
         self._ending: bool | None = None
         self._is_leaving = self._is_over = self._has_logged = False
-        self._before = _FOLLOWERS.get(bookmark) if bookmark is not None else None
-        if bookmark is not None:
-            _FOLLOWERS[bookmark] = self
-            self._read()
+        self._before = _FOLLOWERS.get(bookmark)
+        _FOLLOWERS[bookmark] = self
+        self._read()
 
     # ---- on the thread of the run
 
@@ -148,13 +144,12 @@ class Follower:
             self._before._is_leaving = self._before._is_over = True
         self.sink.set_aside()
         self._bookmarks = []
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+        self._file.unlink(missing_ok=True)
         self.sink.set_state({})
 
     def end(self, *, failed: bool = False) -> None:
         """Has the sink ended behind the rows that are there; a further row opens it again."""
-        self._ending = failed
+        self._ending = failed or bool(self._ending)
 
     @property
     def number(self) -> int:
@@ -179,7 +174,7 @@ class Follower:
                 self._take(line)
             self._rest()
         except BaseException:
-            self.is_behind = self._must_look = True
+            self.is_behind = self._must_begin = True
             raise
         self.is_behind = False
 
@@ -235,10 +230,9 @@ class Follower:
         try:
             self.sink.append(line.end.number, row)
         except Exception as error:
-            if self.sink.waits or isinstance(error, OSError):
+            if not self.sink.may_refuse or isinstance(error, OSError):
                 raise
             self.num_refused += 1
-            self._must_begin = True  # half of the row may be there
             self.log(
                 "%s refused a row (%r). It is left out there and counted in fault_tolerance/"
                 "num_lost_rows_lifetime; training goes on, and no further warning is given.",
@@ -255,7 +249,7 @@ class Follower:
         if self._ending is not None:
             self.sink.end(failed=self._ending)
             self._ending, self.is_open = None, False
-        if self.sink.get_state():
+        if self._noted:
             self._note()
 
     def log(self, text: str, *given: object) -> None:
@@ -271,11 +265,9 @@ class Follower:
         return self._bookmarks[-1] if self._bookmarks else START
 
     def _note(self) -> None:
-        if self._file is None or self._is_over:
-            return
         places = [[each.number, each.offset, each.crc32] for each in self._bookmarks]
         text = json.dumps({**self.sink.get_state(), "bookmarks": places}) + "\n"
-        if text == self._noted:
+        if text == self._noted or self._is_over:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         draft = self._file.with_name(f".{self._file.name}.tmp")
@@ -284,7 +276,6 @@ class Follower:
         self._noted = text
 
     def _read(self) -> None:
-        assert self._file is not None  # noqa: S101 - asked before
         known = read_bookmark(self._file)
         try:
             self._bookmarks = [Bookmark(*map(int, each)) for each in known.pop("bookmarks", ())]

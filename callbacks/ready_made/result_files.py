@@ -129,9 +129,11 @@ class CSVResults(FileSink):
         rows_path = path.with_suffix(".jsonl")
         self.rows_path = path.with_name(f"{path.name}.rows") if rows_path == path else rows_path
         self.bookmark = path.with_name(f"{path.name}.bookmark")
+        self._draft = path.with_name(f"{path.name}.tmp")
 
     def begin(self, number: int) -> int:
         """Cuts the table off before this row, or before what cannot be read."""
+        self._draft.unlink(missing_ok=True)  # of a process that was killed
         self._columns, self._size, last = [], 0, 0
         for line in self._lines():
             if not self._columns:
@@ -184,8 +186,7 @@ class CSVResults(FileSink):
             )
 
     def _widen(self, header: bytes, padding: bytes, then: bytes) -> None:
-        draft = self.path.with_name(f"{self.path.name}.tmp")
-        with replacing(self.path, draft, must_sync=False) as file:
+        with replacing(self.path, self._draft, must_sync=False) as file:
             _, *lines = self._lines()
             file.write(header)
             file.writelines(line[:-1] + padding for line in lines)

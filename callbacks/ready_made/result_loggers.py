@@ -196,6 +196,8 @@ class ResultSink(Protocol):
 class _OfUser(Sink):
     """An object of the user as a sink."""
 
+    may_refuse = True
+
     def __init__(self, sink: ResultSink) -> None:
         self.sink = sink
         self.name = type(sink).__name__
@@ -299,7 +301,7 @@ class ResultLogger(RLlibCallback):
         """Makes what a logger needs that is in use; a copy, such as that of a runner, has none."""
         if self._rows is None:
             self._rows = RunRows(self.rows_path, name_of(type(self)))
-        if self._sink is not None and self._follower is None:
+        if self._sink is not None and self._bookmark is not None and self._follower is None:
             thread = FollowerThread(self._sink.name)
             self._follower = Follower(self._rows.file, self._sink, self._bookmark, thread)
             self._rows.followers.append(self._follower)

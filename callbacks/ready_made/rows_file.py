@@ -200,6 +200,7 @@ class RowsFile:
     def __init__(self, path: str | Path, *, counts_lines: bool = False) -> None:
         self.path = Path(path).expanduser().resolve()
         self._counts_lines = counts_lines
+        self._draft = self.path.with_name(f"{self.path.name}.tmp")
         self._size = -1
         self._last = 0
         self._newest = b""
@@ -341,6 +342,7 @@ class RowsFile:
         size = self._current_size()
         if size == self._size:
             return self._last
+        self._draft.unlink(missing_ok=True)  # of a process that was killed
         last = whole = num_others = 0
         for text in self._texts():
             whole += len(text)
@@ -371,7 +373,7 @@ class RowsFile:
 
     def _replace_from(self, number: int, line: bytes) -> None:
         """Writes a line behind the rows before it; all of that takes the file's place at once."""
-        with replacing(self.path, self.path.with_name(f"{self.path.name}.tmp")) as file:
+        with replacing(self.path, self._draft) as file:
             for kept in self.lines():
                 if kept.end.number >= number:
                     break

@@ -63,7 +63,6 @@ class ServiceSink(Sink):
     """
 
     holds_points = True
-    waits = True
     must_end = True
     later = "local-trainer track sends it, see local-trainer track --help"
 
