@@ -203,7 +203,10 @@ class Follower:
                     break
                 yield line
             else:
-                if not self._must_look:
+                # Rows that were taken back go, even if no others have come yet.
+                is_new = self._must_begin and bool(self._bookmarks)
+                has_begun = not is_new or self._has_begun(self._at.number + 1)
+                if has_begun and not self._must_look:
                     return
 
     def _has_begun(self, number: int) -> bool:
@@ -290,7 +293,7 @@ def read_bookmark(file: Path) -> dict[str, Any]:
     """What a follower has written down; {} if there is nothing, or it cannot be read."""
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         _log_unreadable(file, error)

@@ -122,8 +122,7 @@ class ServiceSink(Sink):
         self._artifacts.append(artifact)
 
     def set_aside(self) -> None:
-        """What lies there to be sent is of an earlier run."""
-        self._artifacts.clear()
+        """Videos that lie there are of an earlier run."""
         new_videos(self.video_folders, self._seen_videos)
 
     # ---- on the thread of the follower
