@@ -64,7 +64,7 @@ class ServiceSink(Sink):
 
     holds_points = True
     must_end = True
-    later = "local-trainer track sends it, see local-trainer track --help"
+    later = "local-trainer track sends it"
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The rows of a run: what is in the file, and what is read, after all kinds of writing and damage."""
+"""The rows of a run: what is in the file, and what is read, after every writing and damage."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ class ServiceLogger(FollowingLogger):
         }
         run_id = f"{experiment}-{trial.trial_id}"
         sink = ServiceSink(self._service, facts, run_id=run_id, counts_rows=True)
+        sink.later = "Tuner.restore() sends it"
         kind = type(self).__name__ + (f"-{self.number}" if self.number > 1 else "")
         return sink, folder / f"{kind}.bookmark"
 
