@@ -17,7 +17,7 @@ import pytest
 from callbacks.ready_made import followers
 from callbacks.ready_made.followers import Follower, FollowerThread, Sink, finish_all
 from callbacks.ready_made.result_files import CSVResults
-from callbacks.ready_made.rows_file import RowsFile
+from callbacks.ready_made.rows_file import Bookmark, RowsFile
 from trainer.testing.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -104,8 +104,8 @@ def test_rows_that_are_taken_back_are_followed_again_from_a_place_not_far_behind
 
 def test_how_far_back_bookmarks_reach() -> None:
     newest = 5000
-    marks = [followers.Bookmark(number, number, 0) for number in range(1, newest)]
-    kept: list[followers.Bookmark] = []
+    marks = [Bookmark(number, number, 0) for number in range(1, newest)]
+    kept: list[Bookmark] = []
     for mark in marks:
         kept = [*followers._thinned(kept, mark.number), mark]
     assert len(kept) < 50
@@ -418,18 +418,18 @@ def test_the_end_waits_as_long_as_a_sink_gets_on(
         follower = follower_of(rows, gate)
         write(rows, *range(1, 20))
         follower.wake()
-        opener = threading.Thread(
-            target=lambda: [gate.may_write.release() for _ in range(19) if _patient(gate)]
-        )
+
+        def let_in_one_by_one() -> None:
+            for number in range(1, 20):
+                gate.may_write.release()
+                assert wait_until(lambda number=number: number in gate.asked)
+
+        opener = threading.Thread(target=let_in_one_by_one)
         opener.start()
         assert finish_all([follower.thread])
         opener.join()
     assert gate.asked[-2:] == [19, "end"]
     assert "the sink is still busy" in caplog.text
-
-
-def _patient(gate: Gate) -> bool:
-    return wait_until(lambda: gate.may_write._value == 0)
 
 
 @pytest.mark.usefixtures("impatient")

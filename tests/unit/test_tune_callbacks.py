@@ -164,6 +164,7 @@ def test_a_service_that_hangs_or_fails_delays_nothing(
     assert caplog.text.count("TrackioService could not be brought up to date") == 2, "per trial"
     assert "ZeroDivisionError" in caplog.text
     assert "WandbService" not in caplog.text
+    loggers[0]._thread.abandon()
 
 
 def read_back(folder: Path) -> dict[str, str]:
