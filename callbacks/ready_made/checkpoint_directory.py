@@ -47,10 +47,7 @@ def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
     try:
         make_directories(path, FileSystem())
         if claim(path, algorithm):
-            remove_unfinished(path, FileSystem())
-            for folder in path.glob("[0-9]*"):
-                with contextlib.suppress(OSError):  # only what is empty can be removed so
-                    folder.rmdir()
+            _clear_up(path)
     except BlockingIOError as error:
         raise CheckpointWriteError(
             f"{path} is in use: {error} keeps its checkpoints there. Two runs in one directory "
@@ -62,6 +59,14 @@ def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
             f"Checkpoints cannot be kept in {path}: {error}. Nothing was written. {remedy(error)}; "
             "or give another directory."
         ) from error
+
+
+def _clear_up(path: Path) -> None:
+    """Removes what saves of dead processes left."""
+    remove_unfinished(path, FileSystem())
+    for folder in path.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # only what is empty can be removed so
+            folder.rmdir()
 
 
 # ---- checkpoint directory

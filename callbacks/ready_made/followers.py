@@ -26,6 +26,7 @@ from typing import Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from callbacks.ready_made.rows_file import START, Bookmark, Line, RowsFile
+from checkpoints.code import moved_path
 from trainer_toolkit.files import replacing
 from trainer_toolkit.interrupts import ArrivalFlag, signals_deferred
 from trainer_toolkit.trees import at_path
@@ -46,7 +47,14 @@ _TOLD_AFTER_S: Final = 2.0
 class Sink:
     """Where rows go. All methods are called by one thread at a time, and may raise.
 
+    Args:
+        path: what it writes. Its other paths follow from it, and so they move with it when a
+            project is copied.
+
     Attributes:
+        path: the same, absolute.
+        rows_path: the file of the rows, where they are not elsewhere anyway.
+        bookmark: the file that says how far it is; None: it is nothing but the rows.
         name: what it is, for messages.
         holds_points: an evaluation that a row only repeats is no part of it.
         may_refuse: a row is left out and counted if it raises anything but an OSError. Else it is
@@ -57,13 +65,24 @@ class Sink:
         later: how it gets later what it lacks at the end.
     """
 
-    name = ""
+    rows_path: Path
+    bookmark: Path | None
     holds_points = False
     may_refuse = False
     must_end = False
     is_at_ends = False
     num_steps = 0
     later = "a run that goes on brings it up to date"
+
+    def __init__(self, path: str | Path) -> None:
+        self._place(Path(path).expanduser().resolve())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._place(moved_path(state["path"]))
+
+    def _place(self, path: Path) -> None:
+        self.path, self.name = path, str(path)
 
     def begin(self, number: int) -> int:
         """Drops what it has from this row on; returns the newest that is left.
@@ -107,25 +126,25 @@ class Follower:
     Args:
         rows: what is followed.
         sink: where rows go.
-        bookmark: the file that says how far it is.
         thread: on which it catches up.
     """
 
-    def __init__(self, rows: RowsFile, sink: Sink, bookmark: Path, thread: FollowerThread) -> None:
+    def __init__(self, rows: RowsFile, sink: Sink, thread: FollowerThread) -> None:
+        assert sink.bookmark is not None  # noqa: S101 - else there is nothing to follow
         self.rows, self.sink, self.thread = rows, sink, thread
         self.num_refused = 0
         self.is_behind = self.is_open = False
         self.until: int | None = None
         self._num_taken = 0
-        self._file = bookmark
+        self._file = sink.bookmark
         self._noted = ""
         self._bookmarks: list[Bookmark] = []
         self._must_look = self._must_begin = True
         self._evaluated_at: Any = None
         self._ending: bool | None = None
         self._is_leaving = self._is_over = self._has_logged = False
-        self._before = _FOLLOWERS.get(bookmark)
-        _FOLLOWERS[bookmark] = self
+        self._before = _FOLLOWERS.get(self._file)
+        _FOLLOWERS[self._file] = self
         self._read()
 
     # ---- on the thread of the run

@@ -25,42 +25,12 @@ import numpy as np
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.followers import Sink
 from callbacks.ready_made.rows_file import jsonable
-from checkpoints.code import moved_path
 from trainer_toolkit.checks import plain_scalar
 from trainer_toolkit.files import append_to, numbered_beside, replacing
 from trainer_toolkit.trees import named_leaves
 
 _LOGGER = logging.getLogger(__name__)
 _NUMBER: Final = "training_iteration"
-
-
-class FileSink(Sink):
-    """A sink that writes files; what it was made from is kept beside them, if nowhere else.
-
-    Attributes:
-        path: what it writes, absolute.
-        rows_path: where the rows of the run are, unless they are elsewhere anyway.
-        bookmark: the file that says how far it is.
-    """
-
-    holds_points = True  # an evaluation that a result repeats would be a point never measured
-    path: Path
-    rows_path: Path
-    bookmark: Path
-
-    def _place(self, path: Path) -> None:
-        """Sets the three paths, and the name."""
-        raise NotImplementedError
-
-    def __init__(self, path: str | Path) -> None:
-        self._place(Path(path).expanduser().resolve())
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._place(moved_path(state["path"]))
-
-    def __str__(self) -> str:
-        return str(self.path)
 
 
 # ---- table
@@ -107,7 +77,7 @@ def _on_one_line(text: str) -> str:
     return text
 
 
-class CSVResults(FileSink):
+class CSVResults(Sink):
     r"""A table: one column per slash path, one line per row, NaN as an empty cell.
 
     A column that appears late is added to the header; the rows before have an empty cell there.
@@ -119,13 +89,15 @@ class CSVResults(FileSink):
         path: The file.
     """
 
+    holds_points = True  # an evaluation that a result repeats would be a point never measured
+
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
         self._columns: list[str] = []
         self._size = 0
 
     def _place(self, path: Path) -> None:
-        self.path, self.name = path, str(path)
+        super()._place(path)
         rows_path = path.with_suffix(".jsonl")
         self.rows_path = path.with_name(f"{path.name}.rows") if rows_path == path else rows_path
         self.bookmark = path.with_name(f"{path.name}.bookmark")
@@ -261,7 +233,7 @@ _NOT_SHOWN: Final = frozenset({"pid", "timestamp"})
 _LIFETIME_STEPS: Final = "num_env_steps_sampled_lifetime"
 
 
-class TensorBoardResults(FileSink):
+class TensorBoardResults(Sink):
     """Writes the numbers of results as curves over env steps, lists of them as histograms, images.
 
     The step of a row is its `num_env_steps_sampled_lifetime`, or its number if it has none. Where
@@ -280,6 +252,8 @@ class TensorBoardResults(FileSink):
         ImportError: tensorboardX is not installed.
     """
 
+    holds_points = True  # see `CSVResults`
+
     def __init__(self, directory: str | Path) -> None:
         super().__init__(directory)
         self.num_left_out: dict[str, int] = {}
@@ -288,7 +262,7 @@ class TensorBoardResults(FileSink):
         _proto("event_pb2")  # a missing package is told when the run is configured
 
     def _place(self, path: Path) -> None:
-        self.path, self.name = path, str(path)
+        super()._place(path)
         self.rows_path, self.bookmark = path / "rows.jsonl", path / "rows.bookmark"
 
     def begin(self, number: int) -> int:

@@ -23,11 +23,10 @@ from callbacks.errors import CallbackConfigError
 from callbacks.ready_made.claims import claim
 from callbacks.ready_made.followers import EXIT_PATIENCE_S, Follower, FollowerThread, Sink
 from callbacks.ready_made.metric_values import NUM_LOST_ROWS, count_fault
-from callbacks.ready_made.result_files import CSVResults, FileSink, TensorBoardResults
+from callbacks.ready_made.result_files import CSVResults, TensorBoardResults
 from callbacks.ready_made.rows_file import RowsFile, encoded_row, iteration_of, row_of
 from callbacks.spec import name_of
 from callbacks.views import AlgorithmView
-from checkpoints.code import moved_path
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -193,15 +192,28 @@ class ResultSink(Protocol):
         """
 
 
+class _RowsAlone(Sink):
+    """No sink: who wants the rows reads their file."""
+
+    def _place(self, path: Path) -> None:
+        super()._place(path)
+        self.rows_path, self.bookmark = path, None
+
+
 class _OfUser(Sink):
     """An object of the user as a sink."""
 
     may_refuse = True
 
-    def __init__(self, sink: ResultSink) -> None:
+    def __init__(self, sink: ResultSink, rows: str | Path) -> None:
         self.sink = sink
-        self.name = type(sink).__name__
         self._is_new_run = False
+        super().__init__(rows)
+
+    def _place(self, path: Path) -> None:
+        self.path = self.rows_path = path
+        self.name = type(self.sink).__name__
+        self.bookmark = path.with_suffix(f".{self.name}.bookmark")
 
     def append(self, number: int, row: dict[str, Any]) -> None:
         del number  # the row says it
@@ -233,21 +245,20 @@ class ResultLogger(RLlibCallback):
 
     Attributes:
         sink: Where rows go.
-        rows_path: The file that keeps them, absolute.
     """
 
-    def __init__(self, sink: ResultSink, *, rows: str | Path = "rows.jsonl") -> None:
+    def __init__(self, sink: ResultSink | Sink, *, rows: str | Path = "rows.jsonl") -> None:
         _check_path(type(self).__name__, rows, is_directory=False)
-        self._set_up(_OfUser(sink), Path(rows).expanduser().resolve())
         self.sink: Any = sink
-
-    def _set_up(self, sink: Sink | None, rows_path: Path) -> None:
-        self.sink = self._sink = sink
-        self.rows_path = rows_path
+        self._sink = sink if isinstance(sink, Sink) else _OfUser(sink, rows)
         self._num_lost_before = 0
-        self._num_lost_logged = 0
         self._rows: RunRows | None = None
         self._follower: Follower | None = None
+
+    @property
+    def rows_path(self) -> Path:
+        """The file that keeps the rows, absolute."""
+        return self._sink.rows_path
 
     @property
     def num_rows_lost(self) -> int:
@@ -284,26 +295,17 @@ class ResultLogger(RLlibCallback):
         self._begin()
 
     @property
-    def _own_paths(self) -> set[Path]:
+    def _own_paths(self) -> set[Path | None]:
         """What it writes besides rows."""
-        path = getattr(self._sink, "path", None)
-        return {each for each in (path, self._bookmark) if each is not None}
-
-    @property
-    def _bookmark(self) -> Path | None:
-        """The file that says how far the sink is."""
-        if isinstance(self._sink, FileSink):
-            return self._sink.bookmark
-        name = None if self._sink is None else f".{self._sink.name}.bookmark"
-        return None if name is None else self.rows_path.with_suffix(name)
+        return {self._sink.path, self._sink.bookmark} - {None, self.rows_path}
 
     def _begin(self) -> RunRows:
         """Makes what a logger needs that is in use; a copy, such as that of a runner, has none."""
         if self._rows is None:
             self._rows = RunRows(self.rows_path, name_of(type(self)))
-        if self._sink is not None and self._bookmark is not None and self._follower is None:
+        if self._sink.bookmark is not None and self._follower is None:
             thread = FollowerThread(self._sink.name)
-            self._follower = Follower(self._rows.file, self._sink, self._bookmark, thread)
+            self._follower = Follower(self._rows.file, self._sink, thread)
             self._rows.followers.append(self._follower)
         return self._rows
 
@@ -314,13 +316,11 @@ class ResultLogger(RLlibCallback):
         algorithm.after_train_result(partial(self._on_saved, algorithm), phase="report")
 
     def _on_complete(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
-        self._num_lost_logged = self.num_rows_lost
-        count_fault(result, NUM_LOST_ROWS, self._num_lost_logged)
+        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost)
         self._begin().expect(algorithm, result)
 
     def _on_saved(self, algorithm: AlgorithmView, result: Mapping[str, Any]) -> None:
         self._begin().write(algorithm, result)
-        count_fault(result, NUM_LOST_ROWS, self.num_rows_lost - self._num_lost_logged)
 
     def on_checkpoint_loaded(self, **_: Any) -> None:
         """From now on, rows replace those that are there.
@@ -354,12 +354,6 @@ class ResultLogger(RLlibCallback):
         begun = {"_rows": None, "_follower": None}
         return {**self.__dict__, **begun, "_num_lost_before": self.num_rows_lost}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        sink = self._sink
-        moved = sink.rows_path if isinstance(sink, FileSink) else moved_path(self.rows_path)
-        self.rows_path = moved
-
 
 def close_loggers(algorithm: AlgorithmView) -> None:
     """Has the loggers of an algorithm that was stopped write what is left."""
@@ -377,7 +371,7 @@ class JSONLinesLogger(ResultLogger):
 
     def __init__(self, path: str | Path = "results.jsonl") -> None:
         _check_path("JSONLinesLogger", path, is_directory=False)
-        self._set_up(None, Path(path).expanduser().resolve())
+        super().__init__(_RowsAlone(path))
 
 
 class CSVLogger(ResultLogger):
@@ -393,8 +387,7 @@ class CSVLogger(ResultLogger):
 
     def __init__(self, path: str | Path = "results.csv") -> None:
         _check_path("CSVLogger", path, is_directory=False)
-        table = CSVResults(path)
-        self._set_up(table, table.rows_path)
+        super().__init__(CSVResults(path))
 
 
 class TensorBoardLogger(ResultLogger):
@@ -412,8 +405,7 @@ class TensorBoardLogger(ResultLogger):
 
     def __init__(self, directory: str | Path = "tensorboard") -> None:
         _check_path("TensorBoardLogger", directory, is_directory=True)
-        curves = TensorBoardResults(directory)
-        self._set_up(curves, curves.rows_path)
+        super().__init__(TensorBoardResults(directory))
 
 
 def _check_path(user: str, path: object, *, is_directory: bool) -> None:

@@ -9,6 +9,7 @@ beside, which then takes the name.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -135,8 +136,12 @@ def _iteration(row: dict[str, Any] | None) -> int | None:
     return number if number > 0 else None
 
 
-def is_whole(line: bytes) -> bool:
-    """Whether a line was written to its end; it is not read."""
+def _has_end(line: bytes) -> bool:
+    return line.endswith(b"\n")
+
+
+def _is_row(line: bytes) -> bool:
+    """Whether a line with an end holds a row, as far as can be seen without reading it."""
     return line[:1] == b"{" and line[-2:] == b"}\n"
 
 
@@ -214,7 +219,7 @@ class RowsFile:
             data += text
             row = None if self._counts_lines else decoded_row(text)
             number = at.number + 1 if self._counts_lines else _iteration(row)
-            if self._counts_lines and not is_whole(text):
+            if self._counts_lines and not _is_row(text):
                 return
             if number is not None:
                 at = Bookmark(number, at.offset + len(data), zlib.crc32(data, at.crc32))
@@ -233,18 +238,16 @@ class RowsFile:
         if not self.path.exists():
             return None
         with self.path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END) if until is None else until
-            tail_bytes = _TAIL_BYTES
+            end = file.seek(0, os.SEEK_END) if until is None else until
+            num_bytes = _TAIL_BYTES
             while True:
-                begin = file.seek(max(0, size - tail_bytes))
-                lines = file.read(size - begin).splitlines(keepends=True)
-                for line in reversed(lines[1:] if begin else lines):
-                    row = decoded_row(line)
-                    if row is not None and (self._counts_lines or _iteration(row)):
-                        return row
-                if not begin:
-                    return None
-                tail_bytes *= 8
+                begin = file.seek(max(0, end - num_bytes))
+                lines = file.read(end - begin).splitlines(keepends=True)
+                rows = map(decoded_row, reversed(lines[1:] if begin else lines))
+                found = (row for row in rows if row and (self._counts_lines or _iteration(row)))
+                if (row := next(found, None)) or not begin:
+                    return row
+                num_bytes *= 8
 
     def agreed(self, bookmarks: list[Bookmark]) -> list[Bookmark]:
         """Those of some bookmarks, by number, before which the file is what it was."""
@@ -269,9 +272,7 @@ class RowsFile:
         if self.path.exists():
             with self.path.open("rb") as file:
                 file.seek(offset)
-                for text in file:
-                    if text.endswith(b"\n"):
-                        yield text
+                yield from itertools.takewhile(_has_end, file)
 
     # ---- writing
 

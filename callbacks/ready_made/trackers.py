@@ -35,7 +35,6 @@ from callbacks.ready_made.tracker_services import (
     WandbService,
 )
 from callbacks.views import AlgorithmView
-from checkpoints.code import moved_path
 from trainer_toolkit.trees import named_leaves
 
 _STEP: Final = "num_env_steps_sampled_lifetime"
@@ -53,6 +52,8 @@ class ServiceSink(Sink):
     Args:
         service: it may hang and fail.
         facts: for `TrackerService.open_run`.
+        folder: of the run.
+        bookmark: the name of the bookmark there.
         run_id: for `TrackerService.open_run`; None: one of its own for each run.
         counts_rows: steps are numbers of rows, and only `end` ends the run. Else they are env
             steps, and a row that is `done` ends it, too.
@@ -70,34 +71,33 @@ class ServiceSink(Sink):
         self,
         service: TrackerService,
         facts: Mapping[str, Any],
+        folder: str | Path,
         *,
+        bookmark: str = "run.json",
         run_id: str | None = None,
         counts_rows: bool = False,
     ) -> None:
-        self.name = type(service).__name__
         self.facts = facts
-        self._id = ""
         self.video_folders: Sequence[Path] = ()
-        self._service = service
+        self.is_at_ends, self.num_lost = True, 0
+        self._service, self._bookmark_name = service, bookmark
         self._given_id, self._counts_rows = run_id, counts_rows
-        self._open_nothing()
-
-    def _open_nothing(self) -> None:
-        self.is_at_ends, self.num_steps, self.num_lost = True, 0, 0
         self._run: Any = None
         self._step = 0
         self._is_done = False
         self._artifacts: deque[Artifact] = deque()  # filled by the main thread
         self._seen_videos: set[Path] = set()
-        self.set_state({})
+        self._id, self._num_sent = "", 0
+        self._sent_videos: list[str] = []
+        super().__init__(folder)
+
+    def _place(self, path: Path) -> None:
+        self.path, self.name = path, type(self._service).__name__
+        self.rows_path, self.bookmark = path / "rows.jsonl", path / self._bookmark_name
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("name", "facts", "video_folders", "_service", "_given_id", "_counts_rows")
-        return {name: self.__dict__[name] for name in kept}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open_nothing()
+        """A copy has not opened the run, and has nothing to send."""
+        return {**self.__dict__, "_run": None, "_artifacts": deque(), "is_at_ends": True}
 
     def get_state(self) -> dict[str, Any]:
         """The id of the run, what the service has of it, and the facts."""
@@ -113,9 +113,8 @@ class ServiceSink(Sink):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on with a run, or with a new one."""
-        self._id = str(state.get("run", ""))
-        self._num_sent: int = int(state.get("sent", 0))
-        self._sent_videos: list[str] = [str(name) for name in state.get("videos", ())]
+        self._id, self._num_sent = str(state.get("run", "")), int(state.get("sent", 0))
+        self._sent_videos = [str(name) for name in state.get("videos", ())]
 
     def add(self, artifact: Artifact) -> None:
         """Has a file or folder sent behind the rows; called on any thread."""
@@ -269,22 +268,8 @@ class TrackerLogger(ResultLogger):
             problems.append(f"`folder={folder!r}` is no path of a folder")
         if problems:
             raise CallbackConfigError([f"{type(self).__name__}: {text}" for text in problems])
-        path = Path(folder).expanduser().resolve()
-        facts = {"name": path.name, "experiment": path.name, "folder": str(path), "params": {}}
-        self._set_up(ServiceSink(service, facts), path / "rows.jsonl")
+        super().__init__(ServiceSink(service, {"name": type(service).__name__}, folder))
         self._artifacts = tuple(artifacts)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.rows_path = moved_path(self._folder) / self.rows_path.name
-
-    @property
-    def _folder(self) -> Path:
-        return self.rows_path.parent
-
-    @property
-    def _bookmark(self) -> Path:
-        return self._folder / "run.json"
 
     @property
     def _num_lost_here(self) -> int:
@@ -297,7 +282,7 @@ class TrackerLogger(ResultLogger):
 
     def on_algorithm_init(self, *, algorithm: AlgorithmView, **kwargs: Any) -> None:
         """Notes what the service is told of the run."""
-        self._sink.facts = facts_of(algorithm, self._folder)
+        self._sink.facts = facts_of(algorithm, self._sink.path)
         if "videos" in self._artifacts:
             recorders = objects_beside(algorithm, VideoRecorder)
             self._sink.video_folders = [recorder.directory for recorder in recorders]

@@ -118,7 +118,9 @@ def test_what_is_to_be_followed_when_a_process_forks_is_followed_by_the_original
 
     rows, thread = RowsFile(tmp_path / "rows"), FollowerThread("rows")
     rows.append({"training_iteration": 1})
-    follower = Follower(rows, Waiting(), tmp_path / "bookmark", thread)
+    sink = Waiting(tmp_path)
+    sink.bookmark = tmp_path / "bookmark"
+    follower = Follower(rows, sink, thread)
     follower.wake()
 
     def in_the_copy() -> int:

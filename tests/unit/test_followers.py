@@ -26,9 +26,8 @@ ROOT = Path(__file__).parents[2]
 class Noting(Sink):
     """Notes what it is asked, and keeps rows as a file would."""
 
-    name = "the sink"
-
-    def __init__(self) -> None:
+    def __init__(self, bookmark: Path = Path()) -> None:
+        self.name, self.bookmark = "the sink", bookmark
         self.asked: list[Any] = []
         self.rows: list[dict[str, Any]] = []
         self.before: Callable[[int], object] = lambda number: None
@@ -63,8 +62,8 @@ def write(rows: RowsFile, *numbers: int, **values: Any) -> None:
 
 def follower_of(rows: RowsFile, sink: Sink, thread: FollowerThread | None = None) -> Follower:
     """As another process would make one, unless another one of this process lives."""
-    bookmark = rows.path.with_name("bookmark")
-    return Follower(rows, sink, bookmark, thread or FollowerThread("the sink"))
+    sink.bookmark = rows.path.with_name("bookmark")
+    return Follower(rows, sink, thread or FollowerThread("the sink"))
 
 
 def catch_up(rows: RowsFile, sink: Sink) -> None:
@@ -174,7 +173,8 @@ def test_an_evaluation_that_is_only_repeated_is_no_point(rows: RowsFile) -> None
         more = {} if made_at is None else {"evaluation": {"evaluated_at_iteration": made_at}}
         write(rows, number, **more)
         catch_up(rows, points)  # each time a process of its own
-    Follower(rows, shown, rows.path.with_name("other"), FollowerThread("x")).catch_up()
+    shown.bookmark = rows.path.with_name("other")
+    Follower(rows, shown, FollowerThread("x")).catch_up()
     assert ["evaluation" in each for each in points.rows] == [False, True, False, True, False]
     assert ["evaluation" in each for each in shown.rows] == [False, True, True, True, True]
 
@@ -317,7 +317,8 @@ def test_one_thread_serves_several_followers_one_of_which_fails(tmp_path: Path) 
     for number, sink in enumerate(sinks):
         rows = RowsFile(tmp_path / f"{number}.jsonl")
         write(rows, 1, 2)
-        Follower(rows, sink, tmp_path / f"{number}.bookmark", thread).wake()
+        sink.bookmark = tmp_path / f"{number}.bookmark"
+        Follower(rows, sink, thread).wake()
     assert thread.flush(10)
     assert [len(sink.rows) for sink in sinks] == [2, 0, 2]
 
@@ -492,6 +493,9 @@ followers._TOLD_AFTER_S, followers._LOOK_EVERY_S = 0.0, 0.01
 
 class Sink(followers.Sink):
     name, must_end, is_at_ends = "the sink", True, True
+    bookmark = pathlib.Path(sys.argv[1]) / "at"
+
+    def __init__(self): pass
 
     def append(self, number, row):
         if number == 1:
@@ -506,7 +510,7 @@ rows = RowsFile(pathlib.Path(sys.argv[1]) / "rows.jsonl")
 thread = followers.FollowerThread("the sink")
 for number in (1, 2, 3):
     rows.append({"training_iteration": number})
-    followers.Follower(rows, Sink(), rows.path.with_name("at"), thread).wake()
+    followers.Follower(rows, Sink(), thread).wake()
     break
 for number in (2, 3):
     rows.append({"training_iteration": number})
@@ -541,11 +545,11 @@ def test_a_table_that_is_followed_is_the_same_wherever_it_was_stopped(tmp_path: 
     rows = RowsFile(tmp_path / "rows.jsonl")
     table = CSVResults(tmp_path / "rows.csv")
     write(rows, 1, 2)
-    Follower(rows, table, table.bookmark, FollowerThread("x")).catch_up()
+    Follower(rows, table, FollowerThread("x")).catch_up()
     table.path.write_bytes(table.path.read_bytes()[:-4])
     table.bookmark.unlink()
     table = CSVResults(tmp_path / "rows.csv")
-    Follower(rows, table, table.bookmark, FollowerThread("x")).catch_up()
+    Follower(rows, table, FollowerThread("x")).catch_up()
     assert table.path.read_text() == "training_iteration\n1\n2\n"
 
 

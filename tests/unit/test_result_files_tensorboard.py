@@ -284,7 +284,7 @@ def test_a_logger_can_be_copied_and_sent_where_the_library_is_not_installed(
     logger = TensorBoardLogger(tmp_path / "tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     for copied in (copy.deepcopy(logger), pickle.loads(pickle.dumps(logger))):
-        assert str(copied.sink) == str(tmp_path / "tensorboard")
+        assert copied.sink.path == tmp_path / "tensorboard"
 
 
 def test_a_missing_library_is_told_when_configured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,18 +351,18 @@ def test_rows_wait_for_a_disk_that_refuses_them(
     folder = tmp_path / "not a folder"
     folder.write_text("")
     algorithm = SteeredAlgorithm(JSONLinesLogger(folder / "a.jsonl"), CSVLogger(folder / "b.csv"))
-    assert [lost(algorithm.tell()), lost(algorithm.tell())] == [2, 4], "all loggers together"
+    assert [lost(algorithm.tell()) for _ in range(3)] == [0, 2, 4], "all loggers together"
     state = algorithm.callbacks.get_state()
-    assert algorithm.first.num_rows_lost == copy.deepcopy(algorithm.first).num_rows_lost == 2
+    assert algorithm.first.num_rows_lost == copy.deepcopy(algorithm.first).num_rows_lost == 3
     folder.unlink()
-    assert [lost(algorithm.tell()), lost(algorithm.tell())] == [0, 0]
+    assert [lost(algorithm.tell()), lost(algorithm.tell())] == [6, 0]
     assert algorithm.first.num_rows_lost == 0
     flushed(algorithm)
-    assert iterations(folder / "a.jsonl") == [1, 2, 3, 4]
-    assert (folder / "b.csv").read_text().count("\n") == 5
+    assert iterations(folder / "a.jsonl") == [1, 2, 3, 4, 5]
+    assert (folder / "b.csv").read_text().count("\n") == 6
     assert len(caplog.messages) == 2
     algorithm.callbacks.set_state(state)
-    assert algorithm.first.num_rows_lost == 2, "an iteration that is undone counts no more"
+    assert algorithm.first.num_rows_lost == 3, "an iteration that is undone counts no more"
 
 
 # ---- stop
@@ -496,6 +496,6 @@ def test_a_file_that_is_taken_away_while_training_ends_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(result_loggers, "claim", taken)
-        assert lost(algorithm.tell()) == 1
-    assert lost(algorithm.tell()) == 0
-    assert iterations(path) == [1, 2, 3]
+        algorithm.tell()
+    assert [lost(algorithm.tell()), lost(algorithm.tell())] == [1, 0]
+    assert iterations(path) == [1, 2, 3, 4]

@@ -111,9 +111,9 @@ class Tracked:
 
     def __init__(self, folder: Path, service: Service, **given: Any) -> None:
         self.rows = RowsFile(folder / "rows.jsonl")
-        self.sink = ServiceSink(service, FACTS, **given)
+        self.sink = ServiceSink(service, FACTS, folder, **given)
         self.thread = FollowerThread(self.sink.name)
-        self.follower = Follower(self.rows, self.sink, folder / "run.json", self.thread)
+        self.follower = Follower(self.rows, self.sink, self.thread)
 
     def take(self, *iterations: int, **changes: Any) -> Tracked:
         for iteration in iterations:

@@ -64,10 +64,10 @@ class RunTrackers:
         self._sinks: list[ServiceSink] = []
         self._followers: list[Follower] = []
         for name in plan.track:
-            file = _run_file(directory.path, name)
-            facts = {**facts_of(algo, file.parent), "name": directory.path.name}
-            self._sinks.append(ServiceSink(tracker_service(name), facts))
-            self._followers.append(_follower(directory.rows, self._sinks[-1], file))
+            folder = _folder_of(directory.path, name)
+            facts = {**facts_of(algo, folder), "name": directory.path.name}
+            self._sinks.append(ServiceSink(tracker_service(name), facts, folder))
+            self._followers.append(_follower(directory.rows, self._sinks[-1]))
         if "videos" in self._kinds:
             folders = [recorder.directory for recorder in objects_beside(algo, VideoRecorder)]
             for sink in self._sinks:
@@ -108,8 +108,8 @@ class RunTrackers:
             finish_all(threads)
 
 
-def _follower(rows: RowsFile, sink: ServiceSink, file: Path) -> Follower:
-    return Follower(rows, sink, file, FollowerThread(sink.name))
+def _follower(rows: RowsFile, sink: ServiceSink) -> Follower:
+    return Follower(rows, sink, FollowerThread(sink.name))
 
 
 # ---- sending later
@@ -124,9 +124,9 @@ def track(arguments: argparse.Namespace) -> int:
     with RunLock(path):
         followers = {}
         for name in names:
-            file = _run_file(path, name)
-            facts = read_bookmark(file).get("facts") or _facts_of_files(path)
-            follower = _follower(rows, ServiceSink(tracker_service(name), facts), file)
+            folder = _folder_of(path, name)
+            facts = read_bookmark(folder / "run.json").get("facts") or _facts_of_files(path)
+            follower = _follower(rows, ServiceSink(tracker_service(name), facts, folder))
             if arguments.anew:
                 follower.set_aside()
             followers[name] = follower, _num_behind(numbers, follower)
@@ -170,11 +170,10 @@ def _names(path: Path, given: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _run_file(path: Path, name: str) -> Path:
-    """The file that says with which run of a service to go on."""
-    if (path / _CALLBACK_ROWS).exists():
-        return path / "run.json"
-    return path / "trackers" / name.partition(":")[0] / "run.json"
+def _folder_of(path: Path, name: str) -> Path:
+    """Where `run.json` says with which run of a service to go on."""
+    is_of_callback = (path / _CALLBACK_ROWS).exists()
+    return path if is_of_callback else path / "trackers" / name.partition(":")[0]
 
 
 def _facts_of_files(path: Path) -> dict[str, Any]:

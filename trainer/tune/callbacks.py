@@ -261,8 +261,8 @@ class FollowingLogger(LoggerCallback):
         self._thread = FollowerThread(type(self).__name__)
         self._followers: dict[str, Follower] = {}
 
-    def _sink_of(self, trial: TrialView) -> tuple[Sink, Path]:
-        """What gets the rows of a trial, and where its bookmark is."""
+    def _sink_of(self, trial: TrialView) -> Sink:
+        """What gets the rows of a trial."""
         raise NotImplementedError
 
     def log_trial_start(self, trial: TrialView) -> None:
@@ -293,8 +293,7 @@ class FollowingLogger(LoggerCallback):
     def _follower_of(self, trial: TrialView) -> Follower:
         if trial.path not in self._followers:
             rows = TrialFiles(Path(trial.path)).rows_file
-            follower = Follower(rows, *self._sink_of(trial), self._thread)
-            self._followers[trial.path] = follower
+            self._followers[trial.path] = Follower(rows, self._sink_of(trial), self._thread)
         return self._followers[trial.path]
 
     def _wake(self, trial: TrialView) -> None:
@@ -306,9 +305,8 @@ class FollowingLogger(LoggerCallback):
 class CSVLoggerCallback(FollowingLogger):
     """Writes `progress.csv` into each trial's folder; a column may appear late."""
 
-    def _sink_of(self, trial: TrialView) -> tuple[Sink, Path]:
-        table = CSVResults(Path(trial.path) / "progress.csv")
-        return table, table.bookmark
+    def _sink_of(self, trial: TrialView) -> Sink:
+        return CSVResults(Path(trial.path) / "progress.csv")
 
 
 class JsonLoggerCallback(LoggerCallback):
@@ -353,9 +351,8 @@ class TBXLoggerCallback(FollowingLogger):
         TensorBoardResults(".")  # a missing package is told now
         super().__init__()
 
-    def _sink_of(self, trial: TrialView) -> tuple[Sink, Path]:
-        curves = TrialCurves(Path(trial.path) / "tensorboard", trial)
-        return curves, curves.bookmark
+    def _sink_of(self, trial: TrialView) -> Sink:
+        return TrialCurves(Path(trial.path) / "tensorboard", trial)
 
 
 class CallbackCaller:

@@ -35,20 +35,24 @@ class ServiceLogger(FollowingLogger):
         super().__init__()
         self._service: TrackerService = self if service is None else service
 
-    def _sink_of(self, trial: TrialView) -> tuple[Sink, Path]:
-        folder = Path(trial.path)
-        experiment = folder.parent.parent.name
+    def _sink_of(self, trial: TrialView) -> Sink:
+        experiment = Path(trial.path).parent.parent.name
         facts = {
             "name": trial.trial_name,
             "experiment": experiment,
             "folder": trial.path,
             "params": jsonable(trial.params),
         }
-        run_id = f"{experiment}-{trial.trial_id}"
-        sink = ServiceSink(self._service, facts, run_id=run_id, counts_rows=True)
+        sink = ServiceSink(
+            self._service,
+            facts,
+            trial.path,
+            bookmark=f"{type(self).__name__}-{self.number}.bookmark",
+            run_id=f"{experiment}-{trial.trial_id}",
+            counts_rows=True,
+        )
         sink.later = "Tuner.restore() sends it"
-        kind = type(self).__name__ + (f"-{self.number}" if self.number > 1 else "")
-        return sink, folder / f"{kind}.bookmark"
+        return sink
 
     # ---- what a service is
 
