@@ -335,8 +335,7 @@ class TensorBoardResults(Sink):
             file = self._new_file()
             records = [_event(wall_time, file_version="brain.Event:2"), *records]
         self._file = None  # until all is written: nothing can be read behind a torn record
-        with file.open("ab") as opened:
-            opened.write(b"".join(map(_framed, records)))
+        append_to(file, b"".join(map(_framed, records)))
         self._file = file
 
     def set_aside(self) -> None:

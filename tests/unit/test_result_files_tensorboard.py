@@ -17,52 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callbacks.ready_made import result_files
 from callbacks.ready_made.result_files import TensorBoardResults
 from callbacks.ready_made.result_loggers import TensorBoardLogger
+from tests.event_files import curves, event_files, events
 
 
 @pytest.fixture
 def library() -> Any:
     pytest.importorskip("tensorboardX")
     return importlib.import_module("tensorboardX.record_writer")
-
-
-def event_files(directory: Path) -> list[Path]:
-    """In the order in which TensorBoard reads them."""
-    return sorted(directory.glob("events.out.tfevents.*"))
-
-
-def events(directory: Path) -> list[Any]:
-    """All events of a directory; a wrong length or checksum fails."""
-    checksum = importlib.import_module("tensorboardX.record_writer").masked_crc32c
-    event = importlib.import_module("tensorboardX.proto.event_pb2").Event
-    found = []
-    for file in event_files(directory):
-        data = file.read_bytes()
-        while data:
-            (length,) = struct.unpack("<Q", data[:8])
-            body = data[12 : 12 + length]
-            checks = data[8:12] + data[12 + length : 16 + length]
-            assert checks == struct.pack("<II", checksum(data[:8]), checksum(body))
-            found.append(event.FromString(body))
-            data = data[16 + length :]
-    return found
-
-
-def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    """Tag to its points, with steps that were taken back removed, as TensorBoard shows them."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for event in events(directory):
-        if event.HasField("session_log"):
-            assert event.session_log.status == event.session_log.START
-            found = {
-                tag: [point for point in points if point[0] < event.step]
-                for tag, points in found.items()
-            }
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
 
 
 def row(iteration: int, *, steps: int = 100, **values: Any) -> dict[str, Any]:
@@ -246,12 +210,15 @@ def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path: Path) -> None
 def test_behind_a_record_that_failed_a_new_file_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError("disk full")
+
     results = write(tmp_path, row(1))
     (file,) = event_files(tmp_path)
     whole = file.read_bytes()
     results.append(2, row(2))
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        patch.setattr(result_files, "append_to", full)
         with pytest.raises(OSError, match="disk full"):
             results.append(3, row(3))
     file.write_bytes(whole)  # as if the record of 2 had been torn and the reader stopped there

@@ -87,6 +87,8 @@ class TrainingRun:
     def _train(self, progress: TrainingProgress) -> str:
         if self._algo.training_iteration == 0:
             self._trackers.begin_anew()
+        else:
+            self._trackers.follow()  # what they lack since the last end
         last = self._directory.last_result()
         # A run that has ended already makes no further iteration, however often it is resumed.
         reason = None if last is None else self._reason(last)
