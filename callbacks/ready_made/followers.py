@@ -143,8 +143,6 @@ class Follower:
         self._evaluated_at: Any = None
         self._ending: bool | None = None
         self._is_leaving = self._is_over = self._has_logged = False
-        self._before = _FOLLOWERS.get(self._file)
-        _FOLLOWERS[self._file] = self
         self._read()
 
     # ---- on the thread of the run
@@ -159,8 +157,7 @@ class Follower:
 
     def set_aside(self) -> None:
         """Begins anew: what the sink and the bookmark hold is of another run."""
-        if self._before is not None:
-            self._before._is_leaving = self._before._is_over = True
+        self._take_over(0.0)
         self.sink.set_aside()
         self._bookmarks = []
         self._file.unlink(missing_ok=True)
@@ -184,10 +181,8 @@ class Follower:
 
     def catch_up(self) -> None:
         """Hands over the rows that the sink lacks; raises what the sink raises."""
-        if self._before is not None:
-            before, self._before = self._before, None
-            before.leave(EXIT_PATIENCE_S, to=self.thread)
-            self._read()
+        if not self._is_leaving:
+            self._take_over(EXIT_PATIENCE_S)
         try:
             for line in self._lines():
                 self._take(line)
@@ -197,17 +192,21 @@ class Follower:
             raise
         self.is_behind = False
 
-    def leave(self, patience_s: float, *, to: FollowerThread) -> None:
-        """Lets another one go on; if the sink hangs for longer, nothing of it counts afterwards.
+    def _take_over(self, patience_s: float) -> None:
+        """Ends the follower that this process had for the sink before, if there is one.
 
-        `to` is the thread of the other one, which calls this.
+        If the sink hangs for longer, nothing that follower does counts any more.
         """
-        self._is_leaving = True
-        if self.is_open and self.thread is not to:
-            self.end()
-            self.wake()
-            self.thread.flush(patience_s)
-        self._is_over = True
+        before, _FOLLOWERS[self._file] = _FOLLOWERS.get(self._file), self
+        if before is None or before is self:
+            return
+        before._is_leaving = True
+        if before.is_open and before.thread is not self.thread:
+            before.end()
+            before.wake()
+            before.thread.flush(patience_s)
+        before._is_over = True
+        self._read()
 
     def _lines(self) -> Iterator[Line]:
         """The lines that the sink lacks."""
@@ -268,9 +267,10 @@ class Follower:
 
     def _rest(self) -> None:
         self.sink.rest()
-        if self._ending is not None:
-            self.sink.end(failed=self._ending)
-            self._ending, self.is_open = None, False
+        failed, self._ending = self._ending, None
+        if failed is not None:
+            self.sink.end(failed=failed)
+            self.is_open = False
         if self._noted:
             self._note()
 

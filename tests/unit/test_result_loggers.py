@@ -28,6 +28,7 @@ from callbacks.ready_made.metric_values import NUM_FAILED_SAVES, NUM_LOST_ROWS
 from callbacks.ready_made.result_loggers import close_loggers
 from tests.steered_algorithm import SteeredAlgorithm
 from trainer.testing.processes import wait_until
+from trainer_toolkit.files import PathLock
 
 REPORT = "training_iteration\n1\n2\n"
 
@@ -474,6 +475,17 @@ def test_a_run_that_goes_on_beside_one_that_was_not_stopped_is_refused(path: Pat
     second.training_iteration = 1
     second.tell()
     assert iterations(path) == [1, 2]
+
+
+def test_a_file_of_another_process_is_refused(path: Path) -> None:
+    path.touch()
+    with (
+        PathLock(path),
+        pytest.raises(CallbackConfigError, match="in use, the run of another process writes"),
+    ):
+        SteeredAlgorithm(JSONLinesLogger(path)).tell()
+    SteeredAlgorithm(JSONLinesLogger(path)).tell()
+    assert iterations(path) == [1]
 
 
 def test_an_algorithm_that_was_dropped_gives_its_file_up(path: Path) -> None:
