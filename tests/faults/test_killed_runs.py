@@ -76,8 +76,8 @@ def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
             f"{file.parts[-4:-2]}/{file.name}": file.read_bytes()
             for file in (run / "best").glob("[0-9]*/*/*.state")
         }
-    names = (str(path.relative_to(run)) for path in run.rglob("*"))
-    files = sorted({re.sub(r"/files-\d+", "/files", name) for name in names})
+    paths = [str(path.relative_to(run)) for path in run.rglob("*")]
+    files = sorted({re.sub(r"/files-\d+", "/files", name) for name in paths})
     # What a kill left beside the best ones is cleared up by the next save there; and what was
     # before the first checkpoint is another run, whose files a new run keeps.
     of_others = ("best/.", "-set-aside-", ".jsonl.1", "results.csv.1", "curves")

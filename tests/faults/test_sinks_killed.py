@@ -188,9 +188,12 @@ class Run:
         return False
 
     def result(self, iteration: int) -> dict[str, Any]:
-        late = {"late": 0.5} if iteration >= LATE else {}
-        life = {"life": self.num_lives} if self.changes else {}
-        return result_of(iteration, **late, **life, timestamp=1_700_000_000 + iteration)
+        more: dict[str, Any] = {"timestamp": 1_700_000_000 + iteration}
+        if iteration >= LATE:
+            more["late"] = 0.5
+        if self.changes:
+            more["life"] = self.num_lives
+        return result_of(iteration, **more)
 
     def outcome(self) -> dict[str, Any]:
         """What people find, but for what is of an older run; event files are read back."""

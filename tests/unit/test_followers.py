@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -423,7 +424,7 @@ def test_the_end_waits_as_long_as_a_sink_gets_on(
         def let_in_one_by_one() -> None:
             for number in range(1, 20):
                 gate.may_write.release()
-                assert wait_until(lambda number=number: number in gate.asked)
+                assert wait_until(functools.partial(gate.asked.__contains__, number))
 
         opener = threading.Thread(target=let_in_one_by_one)
         opener.start()
