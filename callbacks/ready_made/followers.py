@@ -139,7 +139,7 @@ class Follower:
         self._file = sink.bookmark
         self._noted = ""
         self._bookmarks: list[Bookmark] = []
-        self._must_look = self._must_begin = True
+        self._has_looked, self._must_begin = False, True
         self._evaluated_at: Any = None
         self._ending: bool | None = None
         self._is_leaving = self._is_over = self._has_logged = False
@@ -150,10 +150,6 @@ class Follower:
     def wake(self) -> None:
         """Has it catch up; never waits, never raises."""
         self.thread.wake(self)
-
-    def look_again(self) -> None:
-        """Rows were taken back: it goes back to where they are as they were."""
-        self._must_look = True
 
     def set_aside(self) -> None:
         """Begins anew: what the sink and the bookmark hold is of another run."""
@@ -210,22 +206,28 @@ class Follower:
 
     def _lines(self) -> Iterator[Line]:
         """The lines that the sink lacks."""
+        self._go_back()
         while not self._is_leaving:
-            if self._must_look:
-                self._must_look, self._must_begin = False, True
-                self._bookmarks = self.rows.agreed(self._bookmarks)
             for line in self.rows.lines(self._at):
                 if self.until is not None and line.end.number > self.until:
                     return
-                if self._must_look or self._is_leaving or not self._has_begun(line.end.number):
+                if self._is_leaving or not self._has_begun(line.end.number):
                     break
                 yield line
             else:
                 # Rows that were taken back go, even if no others have come yet.
-                is_new = self._must_begin and bool(self._bookmarks)
-                has_begun = not is_new or self._has_begun(self._at.number + 1)
-                if has_begun and not self._must_look:
+                if not self._bookmarks or self._has_begun(self._at.number + 1):
                     return
+
+    def _go_back(self) -> None:
+        """Goes back to where the rows are as they were when they were followed.
+
+        Whoever takes rows back changes the newest, so that is looked at each time.
+        """
+        *_, before, newest = (START, START, *self._bookmarks)
+        if not self._has_looked or not self.rows.agreed([newest], since=before):
+            self._bookmarks = self.rows.agreed(self._bookmarks)
+            self._has_looked = self._must_begin = True
 
     def _has_begun(self, number: int) -> bool:
         """Whether the sink goes on with this row; else it lacks some before."""
@@ -260,8 +262,6 @@ class Follower:
                 error,
             )
         self._num_taken += 1
-        if self._must_look:
-            return  # rows were taken back meanwhile, this one perhaps
         self._bookmarks = [*_thinned(self._bookmarks, line.end.number), line.end]
         self._note()
 

@@ -127,8 +127,7 @@ class RunRows:
                 self._claim(algorithm)
             self.is_new_run = False
             while self._waiting:
-                if self.file.append_line(*self._waiting[0]):
-                    self._look_again()
+                self.file.append_line(*self._waiting[0])
                 del self._waiting[0]
         except OSError as error:
             self._log("Rows cannot be written to %s now (%s). Training goes on; they wait", error)
@@ -157,10 +156,6 @@ class RunRows:
         for follower in self.followers:
             follower.set_aside()
         self.file.set_aside()
-
-    def _look_again(self) -> None:
-        for follower in self.followers:
-            follower.look_again()
 
     def _log(self, text: str, error: Exception) -> None:
         if not self._has_logged:

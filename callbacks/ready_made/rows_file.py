@@ -16,7 +16,7 @@ import math
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -249,13 +249,17 @@ class RowsFile:
                     return row
                 num_bytes *= 8
 
-    def agreed(self, bookmarks: list[Bookmark]) -> list[Bookmark]:
-        """Those of some bookmarks, by number, before which the file is what it was."""
+    def agreed(self, bookmarks: Sequence[Bookmark], since: Bookmark = START) -> list[Bookmark]:
+        """Those of some bookmarks, by number, before which the file is what it was.
+
+        What is before `since`, a bookmark before them, is not looked at.
+        """
         found: list[Bookmark] = []
-        crc32 = at = 0
+        at, crc32 = since.offset, since.crc32
         if not self.path.exists():
             return []
         with self.path.open("rb") as file:
+            file.seek(at)
             for bookmark in bookmarks:
                 if bookmark.offset < at:
                     break
@@ -276,25 +280,22 @@ class RowsFile:
 
     # ---- writing
 
-    def append(self, row: Mapping[str, Any]) -> bool:
+    def append(self, row: Mapping[str, Any]) -> None:
         """Writes a row; one of its number and all later ones are dropped.
-
-        Returns:
-            whether rows were dropped.
 
         Raises:
             ValueError: it has no iteration.
             OSError: the file cannot be read or written; what was in it stays.
         """
-        return self.append_line(0 if self._counts_lines else iteration_of(row), encoded_row(row))
+        self.append_line(0 if self._counts_lines else iteration_of(row), encoded_row(row))
 
-    def append_line(self, number: int, line: bytes) -> bool:
+    def append_line(self, number: int, line: bytes) -> None:
         """Writes the line of a row; see `append`."""
         last = self._look()
         if self._counts_lines:
             number = last + 1
         elif number == last and line == self._newest:
-            return False
+            return
         if number > last:
             if self._size < 0:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -304,7 +305,6 @@ class RowsFile:
             with signals_deferred():
                 self._replace_from(number, line)
         self._remember(number, line)
-        return number <= last
 
     def keep(self, number: int) -> int:
         """Drops the rows behind this one, and a torn line; returns the newest that is left."""

@@ -313,7 +313,7 @@ def without_cutting(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_comparing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RowsFile, "agreed", lambda rows, bookmarks: bookmarks)
+    patch.setattr(RowsFile, "agreed", lambda rows, bookmarks, since=None: bookmarks)
 
 
 def without_early_rows(patch: pytest.MonkeyPatch) -> None:

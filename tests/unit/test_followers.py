@@ -122,10 +122,10 @@ def test_rows_that_are_taken_back_while_it_follows_do_not_stay(rows: RowsFile) -
         if number == 3:
             sink.before = lambda number: None
             write(rows, 2, 3, word="new")
-            follower.look_again()
 
     sink.before = take_back
-    follower.catch_up()
+    follower.catch_up()  # what it had begun to read
+    follower.catch_up()  # it was woken meanwhile
     assert sink.rows == list(rows.rows())
     assert [each["word"] for each in sink.rows] == ["old", "new", "new"]
 

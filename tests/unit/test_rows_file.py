@@ -74,7 +74,7 @@ def test_an_iteration_that_is_made_again_replaces_its_row_and_later_ones(
     rows = written(path, 1, 2, 3, 4, word="old")
     before = path.read_bytes()
     rows = rows if is_known else RowsFile(path)
-    assert rows.append(row(3, word="new"))
+    rows.append(row(3, word="new"))
     assert iterations(path) == [1, 2, 3]
     assert path.read_bytes().count(b"new") == 1
     written(path, 3, 4, word="old")
@@ -84,9 +84,9 @@ def test_an_iteration_that_is_made_again_replaces_its_row_and_later_ones(
 def test_a_row_that_is_appended_twice_is_written_once(path: Path) -> None:
     rows = written(path, 1, 2)
     before = path.stat()
-    assert not rows.append(row(2))
+    rows.append(row(2))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert rows.append(row(2, changed=True))
+    rows.append(row(2, changed=True))
     assert iterations(path) == [1, 2]
 
 
@@ -261,6 +261,9 @@ def test_bookmarks_agree_as_far_as_the_file_is_as_it_was(path: Path) -> None:
     assert rows.agreed(ends) == ends
     assert rows.agreed([*ends, Bookmark(5, ends[-1].offset + 1, 0)]) == ends
     assert [line.end for line in rows.lines(ends[1])] == ends[2:]
+    assert rows.agreed(ends[2:], since=ends[1]) == ends[2:]
+    assert rows.agreed(ends[2:], since=ends[0]) == ends[2:]
+    assert rows.agreed(ends[2:], since=Bookmark(2, ends[1].offset, 7)) == []
     written(path, 3, word="new")
     assert rows.agreed(ends) == ends[:2]
     path.write_bytes(path.read_bytes().replace(b"training", b"Training", 1))

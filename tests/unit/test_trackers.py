@@ -117,8 +117,7 @@ class Tracked:
 
     def take(self, *iterations: int, **changes: Any) -> Tracked:
         for iteration in iterations:
-            if self.rows.append(row(iteration, **changes)):
-                self.follower.look_again()
+            self.rows.append(row(iteration, **changes))
             self.follower.wake()
         return self
 

@@ -267,7 +267,6 @@ class FollowingLogger(LoggerCallback):
 
     def log_trial_start(self, trial: TrialView) -> None:
         """Begins, or goes on where rows and sink agree: the trial may have begun anew."""
-        self._follower_of(trial).look_again()
         self._wake(trial)
 
     log_trial_restore = log_trial_start
