@@ -143,6 +143,7 @@ class Follower:
         self._evaluated_at: Any = None
         self._ending: bool | None = None
         self._is_leaving = self._is_over = self._has_logged = False
+        self._before: Follower | None = None
         self._read()
 
     # ---- on the thread of the run
@@ -153,7 +154,9 @@ class Follower:
 
     def set_aside(self) -> None:
         """Begins anew: what the sink and the bookmark hold is of another run."""
-        self._take_over(0.0)
+        self._take_over()
+        if self._before is not None:
+            self._before._is_over = True
         self.sink.set_aside()
         self._bookmarks = []
         self._file.unlink(missing_ok=True)
@@ -178,7 +181,8 @@ class Follower:
     def catch_up(self) -> None:
         """Hands over the rows that the sink lacks; raises what the sink raises."""
         if not self._is_leaving:
-            self._take_over(EXIT_PATIENCE_S)
+            self._take_over()
+            self._await_before()
         try:
             for line in self._lines():
                 self._take(line)
@@ -188,21 +192,22 @@ class Follower:
             raise
         self.is_behind = False
 
-    def _take_over(self, patience_s: float) -> None:
-        """Ends the follower that this process had for the sink before, if there is one.
-
-        If the sink hangs for longer, nothing that follower does counts any more.
-        """
+    def _take_over(self) -> None:
+        """Has the follower that this process had for the sink before hand over no further row."""
         before, _FOLLOWERS[self._file] = _FOLLOWERS.get(self._file), self
-        if before is None or before is self:
-            return
-        before._is_leaving = True
-        if before.is_open and before.thread is not self.thread:
-            before.end()
-            before.wake()
-            before.thread.flush(patience_s)
-        before._is_over = True
-        self._read()
+        if before is not None and before is not self:
+            self._before, before._is_leaving = before, True
+
+    def _await_before(self) -> None:
+        """Has that follower end the sink; if it hangs for longer, nothing it does counts then."""
+        before, self._before = self._before, None
+        if before is not None:
+            if before.is_open and before.thread is not self.thread:
+                before.end()
+                before.wake()
+                before.thread.flush(EXIT_PATIENCE_S)
+            before._is_over = True
+            self._read()
 
     def _lines(self) -> Iterator[Line]:
         """The lines that the sink lacks."""

@@ -316,16 +316,9 @@ _LEAVES = (
         ]
     )
 )  # fmt: skip
+_VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 _ROWS = st.dictionaries(
-    st.text(max_size=4),
-    st.recursive(
-        _LEAVES,
-        lambda inner: (
-            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2)
-        ),
-        max_leaves=5,
-    ),
-    max_size=4,
+    st.text(max_size=4), _VALUES | st.dictionaries(st.text(max_size=2), _VALUES), max_size=4
 )
 
 
