@@ -56,9 +56,8 @@ class Sink:
         rows_path: the file of the rows, where they are not elsewhere anyway.
         bookmark: the file that says how far it is; None: it is nothing but the rows.
         name: what it is, for messages.
-        holds_points: an evaluation that a row only repeats is no part of it.
-        may_refuse: a row is left out and counted if it raises anything but an OSError. Else it is
-            handed over again, whatever was raised.
+        holds_points: an evaluation that a row only repeats is left out: it was never measured.
+        num_lost: what it could not take, and will not be given again.
         must_end: the end of the process ends it, even if nothing else refers to it any more.
         is_at_ends: it opens or closes something, which may take minutes.
         num_steps: grows with all that it gets done besides rows.
@@ -67,8 +66,8 @@ class Sink:
 
     rows_path: Path
     bookmark: Path | None
-    holds_points = False
-    may_refuse = False
+    holds_points = True
+    num_lost = 0
     must_end = False
     is_at_ends = False
     num_steps = 0
@@ -93,7 +92,7 @@ class Sink:
         return number - 1
 
     def append(self, number: int, row: dict[str, Any]) -> None:
-        """Takes the next row, to keep."""
+        """Takes the next row, to keep; it is given again if it raises anything."""
         raise NotImplementedError
 
     def rest(self) -> None:
@@ -118,7 +117,6 @@ class Follower:
 
     Attributes:
         sink: what gets the rows.
-        num_refused: rows that were left out in this process.
         is_behind: the last attempt failed, so rows may be missing.
         is_open: it was woken since its end.
         until: the number of the last row to hand over; None: of all.
@@ -132,7 +130,6 @@ class Follower:
     def __init__(self, rows: RowsFile, sink: Sink, thread: FollowerThread) -> None:
         assert sink.bookmark is not None  # noqa: S101 - else there is nothing to follow
         self.rows, self.sink, self.thread = rows, sink, thread
-        self.num_refused = 0
         self.is_behind = self.is_open = False
         self.until: int | None = None
         self._num_taken = 0
@@ -255,17 +252,7 @@ class Follower:
             if evaluated_at == self._evaluated_at:
                 row = {key: value for key, value in row.items() if key != "evaluation"}
             self._evaluated_at = evaluated_at
-        try:
-            self.sink.append(line.end.number, row)
-        except Exception as error:
-            if not self.sink.may_refuse or isinstance(error, OSError):
-                raise
-            self.num_refused += 1
-            self.log(
-                "%s refused a row (%r). It is left out there and counted in fault_tolerance/"
-                "num_lost_rows_lifetime; training goes on, and no further warning is given.",
-                error,
-            )
+        self.sink.append(line.end.number, row)
         self._num_taken += 1
         self._bookmarks = [*_thinned(self._bookmarks, line.end.number), line.end]
         self._note()

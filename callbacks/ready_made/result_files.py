@@ -89,8 +89,6 @@ class CSVResults(Sink):
         path: The file.
     """
 
-    holds_points = True  # an evaluation that a result repeats would be a point never measured
-
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
         self._columns: list[str] = []
@@ -126,11 +124,7 @@ class CSVResults(Sink):
         return last
 
     def append(self, number: int, row: dict[str, Any]) -> None:
-        """Writes a line; a new column changes all of them.
-
-        Raises:
-            OSError: it cannot be written, or others changed the file.
-        """
+        """Writes a line; a new column changes all of them."""
         if self._current_size() != self._size:
             raise OSError(f"{self.path} was changed by others; it is looked at again")
         cells = cells_of({**row, _NUMBER: number})
@@ -147,7 +141,6 @@ class CSVResults(Sink):
         self._columns, self._size = columns, self._current_size()
 
     def set_aside(self) -> None:
-        """Gives the file another name, if there is one."""
         if self._current_size() > 0:
             aside = numbered_beside(self.path, ".")
             self.path.rename(aside)
@@ -252,8 +245,6 @@ class TensorBoardResults(Sink):
         ImportError: tensorboardX is not installed.
     """
 
-    holds_points = True  # see `CSVResults`
-
     def __init__(self, directory: str | Path) -> None:
         super().__init__(directory)
         self.num_left_out: dict[str, int] = {}
@@ -271,11 +262,6 @@ class TensorBoardResults(Sink):
         return number - 1 if any(self.path.glob(_PATTERN)) else 0
 
     def append(self, number: int, row: dict[str, Any]) -> None:
-        """Writes a row.
-
-        Raises:
-            OSError: The directory cannot be written.
-        """
         step = row.get(_LIFETIME_STEPS)
         step = int(step) if isinstance(step, int | np.integer) else number
         wall_time = float(row.get("timestamp") or time.time())
@@ -339,7 +325,7 @@ class TensorBoardResults(Sink):
         self._file = file
 
     def set_aside(self) -> None:
-        """Moves event files to `<directory>.1`, if there are any."""
+        """Moves event files to `<directory>.1`."""
         older = sorted(self.path.glob(_PATTERN))
         if older:
             aside = numbered_beside(self.path, ".")

@@ -196,9 +196,9 @@ class _RowsAlone(Sink):
 
 
 class _OfUser(Sink):
-    """An object of the user as a sink."""
+    """An object of the user as a sink; a row that it refuses but by an OSError is left out."""
 
-    may_refuse = True
+    holds_points = False
 
     def __init__(self, sink: ResultSink, rows: str | Path) -> None:
         self.sink = sink
@@ -212,10 +212,23 @@ class _OfUser(Sink):
 
     def append(self, number: int, row: dict[str, Any]) -> None:
         del number  # the row says it
-        if self._is_new_run:
-            self.sink.start_anew(row)
-            self._is_new_run = False  # not before it worked: nothing may be written over
-        self.sink.append(row)
+        try:
+            if self._is_new_run:
+                self.sink.start_anew(row)
+                self._is_new_run = False  # not before it worked: nothing may be written over
+            self.sink.append(row)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises; it is counted
+            self.num_lost += 1
+            if self.num_lost == 1:
+                _LOGGER.warning(
+                    "%s refused a row (%r), which is left out there. Training goes on; such rows "
+                    "are counted in fault_tolerance/%s, and no further warning is given.",
+                    self.name,
+                    error,
+                    NUM_LOST_ROWS,
+                )
 
     def set_aside(self) -> None:
         self._is_new_run = True
@@ -262,8 +275,7 @@ class ResultLogger(RLlibCallback):
 
     @property
     def _num_lost_here(self) -> int:
-        in_sink = 0 if self._follower is None else self._follower.num_refused
-        return in_sink + (0 if self._rows is None else self._rows.num_lost)
+        return self._sink.num_lost + (0 if self._rows is None else self._rows.num_lost)
 
     def flush(self, timeout_s: float = EXIT_PATIENCE_S) -> bool:
         """Waits until the sink has all rows, or refuses them; False if that takes longer."""
@@ -347,7 +359,8 @@ class ResultLogger(RLlibCallback):
     def __getstate__(self) -> dict[str, Any]:
         """A copy, such as that for an env runner, begins without rows and follower."""
         begun = {"_rows": None, "_follower": None}
-        return {**self.__dict__, **begun, "_num_lost_before": self.num_rows_lost}
+        num_lost = self.num_rows_lost - self._sink.num_lost
+        return {**self.__dict__, **begun, "_num_lost_before": num_lost}
 
 
 def close_loggers(algorithm: AlgorithmView) -> None:

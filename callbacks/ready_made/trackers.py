@@ -59,11 +59,9 @@ class ServiceSink(Sink):
             steps, and a row that is `done` ends it, too.
 
     Attributes:
-        num_lost: files and folders that could not be sent.
         video_folders: where videos appear that are to be sent.
     """
 
-    holds_points = True
     must_end = True
     later = "local-trainer track sends it"
 
@@ -79,7 +77,7 @@ class ServiceSink(Sink):
     ) -> None:
         self.facts = facts
         self.video_folders: Sequence[Path] = ()
-        self.is_at_ends, self.num_lost = True, 0
+        self.is_at_ends = True
         self._service, self._bookmark_name = service, bookmark
         self._given_id, self._counts_rows = run_id, counts_rows
         self._run: Any = None
@@ -100,7 +98,6 @@ class ServiceSink(Sink):
         return {**self.__dict__, "_run": None, "_artifacts": deque(), "is_at_ends": True}
 
     def get_state(self) -> dict[str, Any]:
-        """The id of the run, what the service has of it, and the facts."""
         if not self._id:  # the facts may have come after the state
             name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(self.facts["name"]))[:60]
             self._id = self._given_id or f"{name}-{uuid.uuid4().hex[:8]}"
@@ -112,7 +109,6 @@ class ServiceSink(Sink):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on with a run, or with a new one."""
         self._id, self._num_sent = str(state.get("run", "")), int(state.get("sent", 0))
         self._sent_videos = [str(name) for name in state.get("videos", ())]
 
@@ -127,7 +123,6 @@ class ServiceSink(Sink):
     # ---- on the thread of the follower
 
     def append(self, number: int, row: dict[str, Any]) -> None:
-        """Sends a row, unless it was sent before."""
         if number <= self._num_sent:
             return
         run = self._opened()
@@ -270,10 +265,6 @@ class TrackerLogger(ResultLogger):
             raise CallbackConfigError([f"{type(self).__name__}: {text}" for text in problems])
         super().__init__(ServiceSink(service, {"name": type(service).__name__}, folder))
         self._artifacts = tuple(artifacts)
-
-    @property
-    def _num_lost_here(self) -> int:
-        return super()._num_lost_here + self._sink.num_lost
 
     def close(self) -> None:
         """Has the service's run ended; only the end of the process waits for that."""

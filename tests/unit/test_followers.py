@@ -17,7 +17,6 @@ import pytest
 
 from callbacks.ready_made import followers
 from callbacks.ready_made.followers import Follower, FollowerThread, Sink, finish_all
-from callbacks.ready_made.result_files import CSVResults
 from callbacks.ready_made.rows_file import Bookmark, RowsFile
 from trainer.testing.processes import wait_until
 
@@ -166,10 +165,8 @@ def test_rows_up_to_a_number_only(rows: RowsFile) -> None:
 
 
 def test_an_evaluation_that_is_only_repeated_is_no_point(rows: RowsFile) -> None:
-    class Points(Noting):
-        holds_points = True
-
-    shown, points = Noting(), Points()
+    shown, points = Noting(), Noting()
+    shown.holds_points = False
     for number, made_at in ((1, None), (2, 2), (3, 2), (4, 4), (5, 4)):
         more = {} if made_at is None else {"evaluation": {"evaluated_at_iteration": made_at}}
         write(rows, number, **more)
@@ -178,19 +175,6 @@ def test_an_evaluation_that_is_only_repeated_is_no_point(rows: RowsFile) -> None
     Follower(rows, shown, FollowerThread("x")).catch_up()
     assert ["evaluation" in each for each in points.rows] == [False, True, False, True, False]
     assert ["evaluation" in each for each in shown.rows] == [False, True, True, True, True]
-
-
-def test_a_new_run_forgets_where_the_last_one_was(rows: RowsFile) -> None:
-    sink = Noting()
-    write(rows, 1, 2)
-    catch_up(rows, sink)
-    follower = follower_of(rows, sink)
-    follower.set_aside()
-    assert not rows.path.with_name("bookmark").exists()
-    rows.set_aside()
-    write(rows, 1)
-    follower.catch_up()
-    assert sink.rows == [row(1)]
 
 
 # ---- sinks that fail
@@ -225,27 +209,8 @@ def test_a_sink_that_fails_gets_what_it_lacks_later(rows: RowsFile, error: BaseE
         follower.catch_up()
     follower.catch_up()
     assert not follower.is_behind
-    assert follower.num_refused == 0
     assert sink.rows == list(rows.rows())
     assert sink.asked[-3:] == [("begin", 2), 2, 3], "half of a row might have been there"
-
-
-def test_a_row_that_a_sink_of_the_user_refuses_is_left_out_and_counted(
-    rows: RowsFile, caplog: pytest.LogCaptureFixture
-) -> None:
-    sink = Noting()
-    sink.may_refuse = True
-    sink.before = failing(KeyError("loss"), None, KeyError("loss"), OSError("down"))
-    follower = follower_of(rows, sink)
-    write(rows, 1, 2, 3, 4)
-    with pytest.raises(OSError, match="down"):
-        follower.catch_up()
-    sink.begin = lambda number: number - 1  # type: ignore[method-assign]  # it cannot say
-    follower.catch_up()
-    assert [each["training_iteration"] for each in sink.rows] == [2, 4]
-    assert follower.num_refused == 2
-    (message,) = caplog.messages
-    assert "the sink refused a row (KeyError('loss'))" in message
 
 
 # ---- the thread
@@ -539,19 +504,6 @@ def test_the_end_of_the_process_gives_up_a_sink_that_never_answers(tmp_path: Pat
     output, told = _output_of(_ENDING, tmp_path, 0.1, 0)
     assert output == ""
     assert "the sink has not answered for 0 s, and gets nothing more" in told
-
-
-def test_a_table_that_is_followed_is_the_same_wherever_it_was_stopped(tmp_path: Path) -> None:
-    """Without the table: `test_sinks_killed.py` stops each sink at every step."""
-    rows = RowsFile(tmp_path / "rows.jsonl")
-    table = CSVResults(tmp_path / "rows.csv")
-    write(rows, 1, 2)
-    Follower(rows, table, FollowerThread("x")).catch_up()
-    table.path.write_bytes(table.path.read_bytes()[:-4])
-    table.bookmark.unlink()
-    table = CSVResults(tmp_path / "rows.csv")
-    Follower(rows, table, FollowerThread("x")).catch_up()
-    assert table.path.read_text() == "training_iteration\n1\n2\n"
 
 
 def test_bookmarks_are_written_whole(rows: RowsFile, caplog: pytest.LogCaptureFixture) -> None:

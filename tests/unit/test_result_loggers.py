@@ -27,7 +27,6 @@ from callbacks.ready_made import result_loggers
 from callbacks.ready_made.metric_values import NUM_FAILED_SAVES, NUM_LOST_ROWS
 from callbacks.ready_made.result_loggers import close_loggers
 from tests.steered_algorithm import SteeredAlgorithm
-from trainer.testing.processes import wait_until
 from trainer_toolkit.files import PathLock
 
 REPORT = "training_iteration\n1\n2\n"
@@ -277,39 +276,6 @@ def test_a_logger_in_use_can_be_copied_and_sent(tmp_path: Path) -> None:
 
 
 # ---- what fails
-
-
-def test_a_sink_that_hangs_costs_no_time_and_gets_all_rows_in_order(tmp_path: Path) -> None:
-    logger = ResultLogger(sink := Sink(), rows=tmp_path / "rows.jsonl")
-    sink.answers.clear()
-    algorithm = SteeredAlgorithm(logger)
-    results = algorithm.tell_returns([1.0] * 30)
-    assert not algorithm.first.flush(0.0)
-    assert wait_until(lambda: sink.rows == ["new"])
-    assert iterations(tmp_path / "rows.jsonl") == [*range(1, 31)]
-    sink.answers.set()
-    flushed(algorithm)
-    assert sink.rows == ["new", *range(1, 31)]
-    assert lost(results[-1]) == 0
-
-
-def test_a_sink_that_is_not_there_gets_its_rows_later_also_in_the_next_process(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    sink = Sink(*[OSError("down")] * 5)
-    algorithm = SteeredAlgorithm(ResultLogger(sink, rows=tmp_path / "rows.jsonl"))
-    for _ in range(3):
-        algorithm.tell()
-        flushed(algorithm)
-    assert sink.rows == ["new"]
-    assert algorithm.first.num_rows_lost == 0
-    (message,) = caplog.messages
-    assert "Sink could not be brought up to date (OSError('down'))" in message
-    algorithm.is_stopped, sink.errors = True, []
-    algorithm = restored(SteeredAlgorithm(ResultLogger(sink, rows=tmp_path / "rows.jsonl")), 3)
-    algorithm.tell()
-    flushed(algorithm)
-    assert sink.rows == ["new", 1, 2, 3, 4]
 
 
 def test_a_row_that_a_sink_refuses_is_left_out_and_counted(
