@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from callbacks.ready_made import followers
 from callbacks.ready_made.followers import Follower, FollowerThread, Sink, finish_all
-from callbacks.ready_made.rows_file import Bookmark, RowsFile
+from callbacks.ready_made.rows_file import RowsFile
 from trainer.testing.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -99,17 +98,6 @@ def test_rows_that_are_taken_back_are_followed_again_from_a_place_not_far_behind
     assert sink.rows == list(rows.rows())
     repeated = kept - len([number for number in sink.asked if number in range(kept + 1)])
     assert repeated >= kept // 2, "at most as many again as were taken back"
-
-
-def test_how_far_back_bookmarks_reach() -> None:
-    newest = 5000
-    marks = [Bookmark(number, number, 0) for number in range(1, newest)]
-    kept: list[Bookmark] = []
-    for mark in marks:
-        kept = [*followers._thinned(kept, mark.number), mark]
-    assert len(kept) < 50
-    for distance in (1, 10, 100, 1000):
-        assert any(distance <= newest - mark.number <= 2 * distance for mark in kept)
 
 
 def test_rows_that_are_taken_back_while_it_follows_do_not_stay(rows: RowsFile) -> None:
@@ -504,20 +492,3 @@ def test_the_end_of_the_process_gives_up_a_sink_that_never_answers(tmp_path: Pat
     output, told = _output_of(_ENDING, tmp_path, 0.1, 0)
     assert output == ""
     assert "the sink has not answered for 0 s, and gets nothing more" in told
-
-
-def test_bookmarks_are_written_whole(rows: RowsFile, caplog: pytest.LogCaptureFixture) -> None:
-    sink = Noting()
-    follower = follower_of(rows, sink)
-    bookmark = rows.path.with_name("bookmark")
-    bookmark.mkdir()
-    write(rows, 1)
-    with caplog.at_level(logging.WARNING):
-        follower.wake()
-        assert follower.thread.flush(10)
-    assert "could not be brought up to date" in caplog.text
-    bookmark.rmdir()
-    follower.wake()
-    assert follower.thread.flush(10)
-    assert sink.rows == list(rows.rows())
-    assert sorted(path.name for path in rows.path.parent.iterdir()) == ["bookmark", "rows.jsonl"]

@@ -117,19 +117,6 @@ def test_a_metric_that_vanishes_leaves_an_empty_cell(path: Path) -> None:
     assert [cells["loss"] for cells in table(path)] == ["0.5", ""]
 
 
-def test_a_resumed_table_has_the_columns_of_an_undisturbed_one_in_their_order(
-    tmp_path: Path,
-) -> None:
-    def make(path: Path, *iterations: int) -> None:
-        for iteration in iterations:
-            late = {"late": 1.0} if iteration == 3 else {}
-            written(path, iteration, **late, **({"later": 2.0} if iteration >= 4 else {}))
-
-    make(tmp_path / "whole.csv", 1, 2, 3, 4, 5, 6)
-    make(tmp_path / "killed.csv", 1, 2, 3, 4, 5, 2, 3, 4, 5, 6)  # killed after 5, resumed from 1
-    assert (tmp_path / "killed.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-
-
 def test_rows_are_placed_by_their_number(path: Path) -> None:
     results = CSVResults(path)
     results.begin(1)

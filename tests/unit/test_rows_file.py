@@ -340,20 +340,3 @@ def test_rows_are_read_as_they_were(values: dict[str, Any]) -> None:
 def test_a_forged_row_is_no_row(odd: Any) -> None:
     forged = {"a": "x", "training_iteration": 1, "_exact": odd}
     assert decoded_row(json.dumps(forged).encode() + b"\n") is None
-
-
-@given(rows=st.lists(_ROWS, min_size=1, max_size=4), kept=st.integers(0, 4))
-def test_any_rows_killed_anywhere_give_the_bytes_of_an_undisturbed_run(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], kept: int
-) -> None:
-    made = [{**values, "training_iteration": i} for i, values in enumerate(rows, start=1)]
-    folder = tmp_path_factory.mktemp("results")
-    whole, killed = RowsFile(folder / "whole"), RowsFile(folder / "killed")
-    for each in made:
-        whole.append(each)
-        killed.append(each)
-    for each in made[kept:]:
-        RowsFile(folder / "killed").append(each)
-    assert killed.path.read_bytes() == whole.path.read_bytes()
-    assert whole.path.read_bytes().count(b"\n") == len(made)
-    assert sorted(found.name for found in folder.iterdir()) == ["killed", "whole"]
