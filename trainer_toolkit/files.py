@@ -126,7 +126,7 @@ def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[
         files.sync_directory(target.parent)
 
 
-APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 """How files are opened that grow line by line."""
 
 
