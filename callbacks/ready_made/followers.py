@@ -139,7 +139,7 @@ class Follower:
         self._has_looked, self._must_begin = False, True
         self._evaluated_at: Any = None
         self._ending: bool | None = None
-        self._is_leaving = self._is_over = self._has_logged = False
+        self._is_leaving = self._is_over = False
         self._before: Follower | None = None
         self._read()
 
@@ -266,12 +266,6 @@ class Follower:
         if self._noted:
             self._note()
 
-    def log(self, text: str, *given: object) -> None:
-        """Logs a warning about the sink, the first time."""
-        if not self._has_logged:
-            self._has_logged = True
-            _LOGGER.warning(text, self.sink.name, *given)
-
     # ---- bookmark
 
     @property
@@ -347,7 +341,7 @@ class FollowerThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name, self._has_logged = name, False
         self._begin_anew()
         _THREADS.add(self)
 
@@ -443,6 +437,17 @@ class FollowerThread:
                 follower.sink.later,
             )
 
+    def _log_failure(self, follower: Follower, error: BaseException) -> None:
+        if not self._has_logged:
+            self._has_logged = True
+            _LOGGER.warning(
+                "%s could not be brought up to date (%r). Training goes on. Its rows are kept in "
+                "%s, and it gets them when it works again; no further warning is given.",
+                follower.sink.name,
+                error,
+                follower.rows.path,
+            )
+
     def _run(self) -> None:
         while True:
             with self._lock:
@@ -453,12 +458,7 @@ class FollowerThread:
             try:
                 follower.catch_up()
             except BaseException as error:  # noqa: BLE001 - nothing could catch it on this thread
-                follower.log(
-                    "%s could not be brought up to date (%r). Training goes on. Its rows are kept "
-                    "in %s, and it gets them when it works again; no further warning is given.",
-                    error,
-                    follower.rows.path,
-                )
+                self._log_failure(follower, error)
             with self._lock:
                 if self._awake.get(follower) is ticket:
                     del self._awake[follower]

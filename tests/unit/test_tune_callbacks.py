@@ -161,7 +161,7 @@ def test_a_service_that_hangs_or_fails_delays_nothing(
         release.set()
         assert all(logger._thread.flush(30) for logger in loggers)
     assert [len(result.rows()) for result in grid] == [3, 3]
-    assert caplog.text.count("TrackioService could not be brought up to date") == 2, "per trial"
+    assert caplog.text.count("TrackioService could not be brought up to date") == 1
     assert "ZeroDivisionError" in caplog.text
     assert "WandbService" not in caplog.text
     loggers[0]._thread.abandon()
