@@ -128,7 +128,8 @@ class CSVResults(Sink):
         if self._current_size() != self._size:
             raise OSError(f"{self.path} was changed by others; it is looked at again")
         cells = cells_of({**row, _NUMBER: number})
-        new = [name for name in cells if name not in set(self._columns)]
+        known = set(self._columns)
+        new = [name for name in cells if name not in known]
         columns = self._columns + new
         line = _line(cells.get(name, "") for name in columns)
         if not new:
