@@ -139,7 +139,8 @@ SHOWN: Final = {
         ("PPO", "PPO, memory", "PG, whole episodes"),
     ),
     "trainer/env_runners/messages.py": Shown(
-        "unit/test_env_slot unit/test_slot_env_state", ("PG, whole episodes", "DQN", "PPO, memory")
+        "unit/test_policy_snapshot unit/test_env_slot unit/test_slot_env_state",
+        ("PG, whole episodes", "DQN", "PPO, memory"),
     ),
     "trainer/runner_group/records.py": Shown(
         "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
@@ -749,8 +750,8 @@ MUTANTS: Final[list[Mutant]] = [
     *_of(
         "trainer/runner_group/records.py",
         (
-            "        self.callbacks = callbacks\n        if self.sent_table",
-            "        if self.sent_table",
+            "        self.callbacks = callbacks\n        if self.sent",
+            "        if self.sent",
         ),
         (
             "self.callbacks if self.is_ahead else None,",
@@ -774,10 +775,14 @@ MUTANTS: Final[list[Mutant]] = [
             "        self.positions = tuple(position.restarted(skip) for position in self.positions)\n        self.is_ahead = True\n",
             "        self.is_ahead = True\n",
         ),
+    ),
+    *_of(
+        "trainer/env_runners/messages.py",
         (
-            "self.normalization if self.normalization is not self.sent_normalization else None,",
+            "None if self.normalization is sent.normalization else self.normalization,",
             "None,",
         ),
+        ("        if sent is None or sent.table is not self.table:", "        if sent is None:"),
     ),
     *_of(
         "trainer/runner_group/rounds.py",
@@ -788,7 +793,7 @@ MUTANTS: Final[list[Mutant]] = [
         "trainer/runner_group/plays.py",
         ("record.positions, record.is_ahead = self._positions[index], True", "pass"),
         ("replace(result, num_episodes_lost=0, num_env_steps_lost=0)", "result"),
-        ("record.is_given_up or record.holds(weights) for", "True for"),
+        ("record.is_given_up or record.sent is policy for", "True for"),
         ("return self._requests == requests and all(", "return all("),
     ),
     *_of(

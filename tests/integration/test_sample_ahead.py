@@ -70,11 +70,11 @@ class LaggingByHand(PPO):
 
     def training_step(self) -> None:
         sample = self.sample_steps(self.config.total_train_batch_size)
-        before = self._weights()
+        before = self.newest_policy()
         self.learn(sample)
-        self.env_runner_group.set_weights(before)
+        self.env_runner_group.act_with(before)
 
-    def _send_weights_if_others_set_them(self) -> None:
+    def _send_policy_if_others_set_weights(self) -> None:
         pass
 
 

@@ -98,7 +98,7 @@ from trainer.config.algorithm_config import exploration_spec, normalization_sett
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.mapped_modules import policy_mapping
-from trainer.env_runners.messages import ModuleWeights
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_state import copied_containers
 from trainer.errors import (
@@ -110,12 +110,12 @@ from trainer.errors import (
     ModuleError,
     TrainerError,
 )
-from trainer.evaluation import Subject
 from trainer.evaluation.evaluations import Evaluations
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import (
     ByModule,
+    ModuleTable,
     RLModule,
     RLModuleSpec,
     component_of,
@@ -512,11 +512,14 @@ class Algorithm(Checkpointable, abc.ABC):
         ):
             setattr(self, name, kept_over(known.get(name, {}), ids, make))
 
-    def send_modules(self) -> None:
-        """Gives the training runners the newest weights and normalisation of all modules."""
+    def send_modules(self, table: ModuleTable | None = None) -> None:
+        """Lets the training runners act with the newest policy of all modules.
+
+        `table` says which there are from now on; None: those of before.
+        """
         self._ahead.drop()
-        self._send_weights()
         self.apply_normalization()
+        self.env_runner_group.act_with(dataclasses.replace(self.newest_policy(), table=table))
 
     def _new_learner(self, module_id: ModuleId) -> Learner:
         if len(self.module_specs) == 1:  # a class of the user's may know no ids
@@ -634,7 +637,7 @@ class Algorithm(Checkpointable, abc.ABC):
         self._iterations.refuse_nested()
         # Before anything begins, so that a failed save costs no iteration.
         self._notice_end_of_save(wait=False)
-        self._send_weights_if_others_set_them()
+        self._send_policy_if_others_set_weights()
         try:
             return self._all_or_nothing(self._iterations.make)
         except DebuggerError as error:
@@ -864,7 +867,7 @@ class Algorithm(Checkpointable, abc.ABC):
         }
         after = self.explorations.map(lambda one: one.strategy.runner_state())
         if any(after[id_] != before[id_] for id_ in after):
-            self._send_weights()
+            self.send_policy()
         if not any(one.changes_rewards for one in self.explorations.values()):
             return sample
         # From here on chunks of agents are all that matters: they know their modules.
@@ -967,15 +970,15 @@ class Algorithm(Checkpointable, abc.ABC):
                 for id_, state in before.items():
                     self.learners[id_].module.set_state(state)
                 raise
-            self._send_weights()
+            self.send_policy()
 
     def _weights(self) -> Weights:
         """The newest weights, as runners take them: only what they act with, if that will do."""
-        specs = self.env_runner_group.module_specs
+        is_small = self.env_runner_group.takes_inference_only
         modules = {
             id_: ModuleWeights(
                 learner.num_updates,
-                learner.module.get_state(inference_only=specs[id_].inference_only),
+                learner.module.get_state(inference_only=is_small),
                 exploration=self.explorations[id_].strategy.runner_state(),
             )
             for id_, learner in self.learners.items()
@@ -986,36 +989,23 @@ class Algorithm(Checkpointable, abc.ABC):
             connectors=self.env_runner_group.connector_state(),
         )
 
-    def _send_weights(self) -> None:
-        """Gives the training runners the newest weights, or those that `sample_ahead` says."""
-        self.env_runner_group.set_weights(self._acting_weights())
+    def newest_policy(self) -> PolicySnapshot:
+        """How the modules act now, whichever of them there are."""
+        return PolicySnapshot(self._weights(), self.learners.map(_normalization_of))
 
-    def _acting_weights(self) -> Weights:
-        acting = self._ahead.acting
-        return self._weights() if acting is None else acting.weights
+    def policy_to_evaluate(self) -> PolicySnapshot:
+        """How the modules act in an evaluation that begins now."""
+        return dataclasses.replace(self.newest_policy(), table=self._modules.in_evaluation())
 
-    def _send_weights_if_others_set_them(self) -> None:
+    def send_policy(self) -> None:
+        """Lets the training runners act with the newest policy, or as `sample_ahead` says."""
+        self.env_runner_group.act_with(self._ahead.acting or self.newest_policy())
+
+    def _send_policy_if_others_set_weights(self) -> None:
         """For weights that were given to the learner or the module, which send no event."""
-        acting = self._acting_weights()
-        if not self.env_runner_group.has_weights(acting):
-            self.env_runner_group.set_weights(acting)
-
-    def send_acting(self) -> None:
-        """Gives the training runners the weights and the normalisation that they act with."""
-        self._send_weights()
-        if any(one.has_effect for one in self.normalizations.values()):
-            in_force = self.learners.map(_normalization_of)
-            self.env_runner_group.set_normalization(self._ahead.normalization(in_force))
-
-    def newest_subject(self) -> Subject:
-        """What an evaluation that begins now is of."""
-        in_force = self.learners.map(_normalization_of)
-        return Subject(
-            self._weights(),
-            in_force,
-            self.counters.training_iteration,
-            self._modules.in_evaluation(),
-        )
+        policy = self._ahead.acting or self.newest_policy()
+        if not self.env_runner_group.has_weights_of(policy):
+            self.env_runner_group.act_with(policy)
 
     @property
     def normalization(self) -> Normalization:
@@ -1035,7 +1025,8 @@ class Algorithm(Checkpointable, abc.ABC):
         for id_, learner in self.learners.items():
             learner.normalize_with(in_force[id_])
             self._inference[id_].normalize_with(in_force[id_])
-        self.env_runner_group.set_normalization(self._ahead.normalization(in_force))
+        if self._ahead.acting is None:
+            self.env_runner_group.act_with(PolicySnapshot(normalization=in_force))
 
     @takes(root_seed=integer(0))
     def adopt_root_seed(self, root_seed: int) -> None:
@@ -1555,7 +1546,7 @@ class Algorithm(Checkpointable, abc.ABC):
         learner = self.learners[module_id]
         target = learner.module if component.endswith("/rl_module") else learner
         target.restore_from_path(Path(path) / component, **how)
-        self._send_weights()
+        self.send_policy()
 
     def _modules_at(self, path: PathLike) -> CheckpointContents | None:
         """The part of a checkpoint that says which modules it has; None if there is only one."""
@@ -1636,7 +1627,7 @@ class Algorithm(Checkpointable, abc.ABC):
             if is_whole and SAMPLE_AHEAD not in state:  # of a run with sample_ahead=False
                 self._ahead.drop()
             super().set_state(state)
-            self._send_weights()
+            self.send_policy()
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
 

@@ -140,7 +140,7 @@ class _Algorithm(Protocol):
     def parts_by_module(self) -> dict[str, Any]: ...
     def put_parts_back(self, parts: Mapping[str, Any]) -> None: ...
     def make_parts_by_module(self) -> None: ...
-    def send_modules(self) -> None: ...
+    def send_modules(self, table: ModuleTable) -> None: ...
 
 
 Undo = Callable[[], None]
@@ -447,8 +447,7 @@ class ModuleChanges:
                 begin()
             with signals_deferred():
                 self._has_changed = True
-                algorithm.env_runner_group.set_table(changed.table)
-                algorithm.send_modules()
+                algorithm.send_modules(changed.table)
                 put_back = self.noting()  # an interrupt that has waited finds all of it done
         except BaseException:
             with signals_deferred():
@@ -459,15 +458,14 @@ class ModuleChanges:
         """What puts the modules back to those of now; where runners stand is put back apart."""
         algorithm, now = self._algorithm, self.now
         group, parts = algorithm.env_runner_group, algorithm.parts_by_module()
-        table = group.table
+        policy = group.policy
 
         def put_back() -> None:
             if self.now is now:
                 return
             self.now = now
             algorithm.put_parts_back(parts)
-            if group.table is not table:
-                group.set_table(table)
+            group.act_with(policy)
 
         return put_back
 

@@ -56,7 +56,7 @@ class OnPolicyAlgorithm(Algorithm):
             num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
         )
         with result.time("synch_weights"):
-            self._send_weights()
+            self.send_policy()
 
 
 # ---- off policy: settings
@@ -270,7 +270,7 @@ class OffPolicyAlgorithm(Algorithm):
         num_rows = num_updates * self.config.train_batch_size
         result.add_update(metrics, num_env_steps=num_rows, num_agent_steps=num_rows * len(metrics))
         with result.time("synch_weights"):
-            self._send_weights()
+            self.send_policy()
 
     def _can_learn(self, round_: _Round) -> bool:
         """Whether enough was sampled, and enough of it is stored.

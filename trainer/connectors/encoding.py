@@ -242,6 +242,18 @@ class Normalization:
             None if rewards is None else RewardTransform(**rewards),
         )
 
+    def to_state(self, array: Callable[[Array], Any]) -> State:
+        """Plain data, without what is not in force; `array` says how arrays are kept."""
+        observations, rewards = self.observations, self.rewards
+        state: State = {}
+        if observations is not None:
+            state["observations"] = {
+                name: array(getattr(observations, name)) for name in ("mean", "factors", "limits")
+            }
+        if rewards is not None:
+            state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
+        return state
+
     def rewards_to_learn(self, rewards: Any) -> Any:
         """What a learner takes for the rewards of single steps, [B] of floats."""
         return rewards if self.rewards is None else self.rewards(rewards)

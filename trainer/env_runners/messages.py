@@ -19,6 +19,7 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.exploration import ExplorationSpec
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
+from trainer.modules.module_table import table_from_record, table_record
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
@@ -86,7 +87,7 @@ class EnvRunnerSpec:
 
     Attributes:
         env_factory: makes the sub-envs.
-        table: the modules and the agents that they act for.
+        table: the modules that it is made with, and the agents that they act for.
         callbacks: classes and functions; each process makes its own objects of them.
         config: the settings as plain mapping, for callbacks to read (`env_runner.config`).
         root_seed: the seed of the run.
@@ -351,6 +352,108 @@ class Weights:
         return cls(modules.map(lambda weights: ModuleWeights(**weights)), **rest)
 
 
+@dataclass(frozen=True, eq=False)
+class PolicySnapshot:
+    """How runners act at some moment: all that changes while training and is the same for them.
+
+    It stays as it is; what follows is another one. What a runner lacks of it is a snapshot as well:
+    a part that is None stays as it was.
+
+    Attributes:
+        weights: of all modules.
+        normalization: what is done to observations and rewards, by module.
+        table: the modules, and whom they act for; weights and normalisation are of these.
+    """
+
+    weights: Weights | None = None
+    normalization: ByModule[Normalization] | None = None
+    table: ModuleTable | None = None
+
+    def since(self, sent: PolicySnapshot | None) -> PolicySnapshot:
+        """What of it a runner lacks that was sent another one last; parts are told by identity.
+
+        Weights may be replaced by others of the same version. With another table everything is new.
+        """
+        if sent is self:
+            return NOTHING_NEW
+        if sent is None or sent.table is not self.table:
+            return self
+        return PolicySnapshot(
+            None if self.weights is sent.weights else self.weights,
+            None if self.normalization is sent.normalization else self.normalization,
+        )
+
+    def followed_by(self, newer: PolicySnapshot) -> PolicySnapshot:
+        """The same with the parts that a newer one has; itself if these are its own."""
+        weights, table = newer.weights or self.weights, newer.table or self.table
+        normalization = newer.normalization
+        if normalization is None or _is_same(self.normalization, normalization):
+            normalization = self.normalization
+        is_own = weights is self.weights and normalization is self.normalization
+        if is_own and table is self.table:
+            return self
+        return PolicySnapshot(weights, normalization, table)
+
+    def to_state(self, array: Callable[[Array], Any] = _itself) -> State:
+        """Plain data; `array` says how arrays are kept. The table is left out if there is none."""
+        weights, normalization, table = self.weights, self.normalization, self.table
+        return {
+            "weights": None if weights is None else weights.to_state(array),
+            "normalization": None
+            if normalization is None
+            else normalization.map(lambda one: one.to_state(array)).to_state(),
+            **({} if table is None else {"table": table_record(table)}),
+        }
+
+    @property
+    def ids(self) -> tuple[ModuleId, ...]:
+        """Of the modules."""
+        return self.whole_table.specs.ids if self.weights is None else self.weights.modules.ids
+
+    @property
+    def whole_table(self) -> ModuleTable:
+        """The table, of a snapshot that must have one: what a group acts with always does."""
+        assert self.table is not None  # noqa: S101 - see above
+        return self.table
+
+    @property
+    def version(self) -> int:
+        """Updates behind the weights, of all modules; 0 if there are none."""
+        return 0 if self.weights is None else self.weights.version
+
+    @classmethod
+    def from_state(cls, state: State, now: PolicySnapshot) -> PolicySnapshot:
+        """The snapshot that `to_state` was called on.
+
+        Args:
+            state: what it gave.
+            now: the policy of now: of the same modules, or with a table whose code the other has.
+        """
+        table, weights, normalization = None, state["weights"], state["normalization"]
+        if "table" in state and now.table is not None:
+            table = table_from_record(state["table"], now=now.table)
+        ids = now.ids if table is None else table.specs.ids
+        return cls(
+            None if weights is None else Weights.from_state(weights, ids),
+            None
+            if normalization is None
+            else ByModule.from_state(normalization, ids).map(Normalization.from_state),
+            table,
+        )
+
+
+NOTHING_NEW: Final = PolicySnapshot()
+"""What a runner lacks that acts as it should."""
+
+
+def _is_same(known: ByModule[Normalization] | None, given: ByModule[Normalization]) -> bool:
+    return (
+        known is not None
+        and known.ids == given.ids
+        and all(known[id_] is one for id_, one in given.items())
+    )
+
+
 @dataclass(frozen=True)
 class Sync:
     """What a runner is brought up to date with, before it does what it is asked.
@@ -359,26 +462,21 @@ class Sync:
     second way to set a part.
 
     Attributes:
-        table: the modules and their agents, if they have changed; weights and normalisation, which
-            are new to the runner then, come with it.
-        new_modules: ids of modules that the callbacks were not told of yet. They are with a
-            request; the making of a runner leaves it to the next one.
-        weights: the newest weights.
+        policy: what is new about how it acts.
         positions: one per sub-env; running episodes are played again up to there.
         callbacks: state of the callback objects.
-        normalization: what is done to observations and rewards, by module.
         evaluation: the stream of randomness of what evaluation runners play on their own.
         tasks: one per sub-env, to be set where the sub-env stands; None leaves its task. Positions
             hold their tasks already, so they never come together.
+        new_modules: ids of modules that the callbacks were not told of yet. They are with a
+            request; the making of a runner leaves it to the next one.
     """
 
-    weights: Weights | None = None
+    policy: PolicySnapshot = NOTHING_NEW
     positions: tuple[SlotPosition, ...] | None = None
     callbacks: State | None = None
-    normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
     tasks: tuple[TaskInForce | None, ...] | None = None
-    table: ModuleTable | None = None
     new_modules: tuple[ModuleId, ...] = ()
 
 

@@ -25,17 +25,16 @@ from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization
 from trainer.connectors.encoding import REWARDS_STATE
-from trainer.env_runners import Assignment, Weights
-from trainer.env_runners.messages import ModuleWeights, share_out
+from trainer.env_runners import Assignment
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, share_out
 from trainer.errors import EvaluationError, TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict, comparable
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import HiddenMetrics, overlaid
-from trainer.modules import ByModule, ModuleTable
-from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
+from trainer.modules import ByModule
+from trainer.modules.module_table import TABLE_RECORD
 from trainer.runner_group import EnvRunnerGroup, GroupSample, TicketPlay
 from trainer.runner_group.asking import OnMetrics
-from trainer.runner_group.group import ActedWith
 from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
 from trainer_toolkit import checks
@@ -46,57 +45,24 @@ from trainer_toolkit.arguments import require_keys
 
 @dataclass(frozen=True)
 class Subject:
-    """What is evaluated: weights, as they were after some iteration.
+    """What is evaluated.
 
     Attributes:
-        weights: what to act with.
-        normalization: what is done to observations on their way to the networks, by module.
-        iteration: training iterations behind them.
-        table: the modules and whom they act for, if they have changed in the run.
+        policy: how to act; its table is None if modules have never changed in the run.
+        iteration: training iterations behind it.
     """
 
-    weights: Weights
-    normalization: ByModule[Normalization]
+    policy: PolicySnapshot
     iteration: int
-    table: ModuleTable | None = None
 
     def get_state(self) -> State:
         """Plain data, from which the same evaluation can begin again."""
-        return {
-            "iteration": self.iteration,
-            "weights": self.weights.to_state(state_array),
-            "normalization": self.normalization.map(_normalization_state).to_state(),
-            **({} if self.table is None else {"table": table_record(self.table)}),
-        }
+        return {"iteration": self.iteration, **self.policy.to_state(state_array)}
 
     @classmethod
-    def from_state(cls, state: State, now: Subject) -> Subject:
-        """The subject that `get_state` was called on; `now` is that of an evaluation of now."""
-        table, ids = None, now.weights.modules.ids
-        if "table" in state and now.table is not None:
-            table = table_from_record(state["table"], now=now.table)
-            ids = table.specs.ids
-        return cls(
-            Weights.from_state(state["weights"], ids),
-            ByModule.from_state(state["normalization"], ids).map(Normalization.from_state),
-            state["iteration"],
-            table,
-        )
-
-
-def _normalization_state(normalization: Normalization) -> State:
-    """What differs from no normalisation at all."""
-    observations, rewards = normalization.observations, normalization.rewards
-    state: State = {}
-    if observations is not None:
-        state["observations"] = {
-            "mean": state_array(observations.mean),
-            "factors": state_array(observations.factors),
-            "limits": state_array(observations.limits),
-        }
-    if rewards is not None:
-        state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
-    return state
+    def from_state(cls, state: State, now: PolicySnapshot) -> Subject:
+        """The subject that `get_state` was called on; `now` is what is evaluated now."""
+        return cls(PolicySnapshot.from_state(state, now), state["iteration"])
 
 
 # ---- evaluator
@@ -186,7 +152,8 @@ class Evaluator:
         """
         if self._is_started:
             return
-        self._take_table(subject)
+        # Without weights, which other spaces could not take: that is told below.
+        self.group.act_with(PolicySnapshot(table=subject.policy.table))
         self.group.start()
         check_same_spaces(training_group, self.group)
         self._is_started = True
@@ -201,16 +168,10 @@ class Evaluator:
         """
         group = self.group
         group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
-        self._take_table(subject)
-        group.set_weights(subject.weights)
-        group.set_normalization(subject.normalization)
+        group.act_with(subject.policy)
         if waits:
             group.start()
             group.bring_up_to_date()
-
-    def _take_table(self, subject: Subject) -> None:
-        if subject.table is not None and subject.table is not self.group.table:
-            self.group.set_table(subject.table)
 
     # ---- playing
 
@@ -344,7 +305,7 @@ class Evaluator:
     @staticmethod
     def _date(subject: Subject) -> dict[str, int]:
         return {
-            "weights_version": subject.weights.version,
+            "weights_version": subject.policy.version,
             "evaluated_at_iteration": subject.iteration,
         }
 
@@ -479,20 +440,21 @@ def _module_weights_like(weights: ModuleWeights) -> dict[str, checks.Check]:
 
 
 def _normalization_like(normalization: Normalization) -> checks.Check:
-    of_now = _normalization_state(normalization)
+    of_now = normalization.to_state(state_array)
     observations = {name: checks.like(of_now[name]) for name in of_now if name == "observations"}
     # Restoring may change whether rewards are clipped, so they need not be like those of now.
     return checks.fields(observations, optional={"rewards": REWARDS_STATE})
 
 
-def subject_state(subject: Subject) -> checks.Check:
-    """The check for the state of another subject, of the same modules.
+def policy_state(now: PolicySnapshot) -> dict[str, checks.Check]:
+    """The checks for what `PolicySnapshot.to_state` gives, by key: of the same modules as now.
 
     Args:
-        subject: of the newest weights, which those of the other have to be like.
+        now: with weights and normalisation, which those of the other have to be like.
     """
-    ids = subject.weights.modules.ids
-    modules = subject.weights.modules.map(_module_weights_like)
+    assert now.weights is not None and now.normalization is not None  # noqa: S101, PT018
+    ids = now.weights.modules.ids
+    modules = now.weights.modules.map(_module_weights_like)
     rest = {"timestep": checks.COUNT}
     weights = checks.fields(
         {
@@ -505,19 +467,18 @@ def subject_state(subject: Subject) -> checks.Check:
         },
         optional={"connectors": checks.of_type(dict)},
     )
-    in_force = subject.normalization.map(_normalization_like)
+    in_force = now.normalization.map(_normalization_like)
     normalization = ByModule.state_shape(in_force.__getitem__, ids)
-    return checks.fields(
-        {"iteration": checks.COUNT, "weights": weights, "normalization": normalization}
-    )
+    return {"weights": weights, "normalization": normalization}
 
 
-def evaluation_state(subject: Subject) -> checks.Check:
+def evaluation_state(now: PolicySnapshot) -> checks.Check:
     """The check for the component `evaluation`.
 
     Args:
-        subject: of the newest weights, which those of an evaluation under way have to be like.
+        now: the newest policy, which that of an evaluation under way has to be like.
     """
+    of_these = checks.fields({"iteration": checks.COUNT, **policy_state(now)})
     # Of modules that there may not be any more; what does not fit is refused when it is made.
     of_others = {
         "iteration": checks.COUNT,
@@ -532,7 +493,7 @@ def evaluation_state(subject: Subject) -> checks.Check:
             "reported_at": checks.either(checks.COUNT, checks.NOTHING),
         },
         optional={
-            "running": checks.either(subject_state(subject), checks.fields(of_others)),
+            "running": checks.either(of_these, checks.fields(of_others)),
         },
     )
 
@@ -635,8 +596,8 @@ class EvaluatedAlgorithm(Protocol):
     def training_iteration(self) -> int:
         """Results of `train()` so far."""
 
-    def newest_subject(self) -> Subject:
-        """What an evaluation that begins now is of: the newest weights."""
+    def policy_to_evaluate(self) -> PolicySnapshot:
+        """What an evaluation that begins now is of: the newest policy."""
 
 
 @dataclass(frozen=True)
@@ -655,7 +616,7 @@ class EvaluationsSoFar:
     num_answers: int
     last: dict[str, Any]
     interrupted: Subject | None
-    acted_with: ActedWith | None
+    acted_with: PolicySnapshot | None
 
 
 class Evaluations:
@@ -762,13 +723,16 @@ class Evaluations:
 
     def _prepare_evaluation(self) -> tuple[Evaluator, Subject]:
         """Brings the runners up to the newest weights and tells the callbacks."""
-        evaluator, subject = self.get_evaluator(), self._algorithm.newest_subject()
+        evaluator, subject = self.get_evaluator(), self._newest()
         evaluator.start(self._algorithm.env_runner_group, subject)
         is_looked_at = self._algorithm.callbacks.listens_to("on_evaluate_start")
         has_function = self._config.custom_evaluation_function is not None
         evaluator.prepare(subject, waits=is_looked_at or has_function)
         self._fire("on_evaluate_start")
         return evaluator, subject
+
+    def _newest(self) -> Subject:
+        return Subject(self._algorithm.policy_to_evaluate(), self._iteration)
 
     def begin_iteration(self, *, is_due: bool) -> None:
         """Begins what is to be evaluated while the next training step is made, if anything is."""
@@ -829,7 +793,7 @@ class Evaluations:
         running, num_answers = self.running, 0
         if running is not None and not self.get_evaluator().begins_from(running):
             num_answers = running.play.num_answers
-        acted_with = None if self.evaluator is None else self.evaluator.group.acted_with()
+        acted_with = None if self.evaluator is None else self.evaluator.group.policy
         return EvaluationsSoFar(running, num_answers, self._last, self._interrupted, acted_with)
 
     @contextlib.contextmanager
@@ -843,7 +807,8 @@ class Evaluations:
             group = self.evaluator.group
             group.abandon_play(but=None if running is None else running.play)
             if before.acted_with is not None:
-                group.act_again_with(before.acted_with)
+                group.calls.abandon()
+                group.act_with(before.acted_with)
         yield
         self.running, self._last = running, before.last
         self._interrupted = before.interrupted
@@ -904,7 +869,7 @@ class Evaluations:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it."""
-        check_shape(state, evaluation_state(self._algorithm.newest_subject()))
+        check_shape(state, evaluation_state(self._algorithm.policy_to_evaluate()))
 
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called.
@@ -919,7 +884,7 @@ class Evaluations:
             self.evaluator.group.abandon_play()
         self._interrupted = None
         if "running" in state:
-            now = self._algorithm.newest_subject()
+            now = self._algorithm.policy_to_evaluate()
             self._interrupted = Subject.from_state(state["running"], now)
         self._evaluator_state = state["evaluator"]
         self._last = copy.deepcopy(state["last"])

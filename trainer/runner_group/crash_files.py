@@ -23,16 +23,15 @@ from checkpoints import (
     encode,
 )
 from checkpoints.signatures import is_own, sign
-from trainer.connectors import Normalization
 from trainer.connectors.encoding import REWARDS_STATE
 from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
+    PolicySnapshot,
     SampleReply,
     SampleRequest,
     SlotPosition,
     Sync,
-    Weights,
 )
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.errors import ConfigError
@@ -43,7 +42,6 @@ from trainer.modules.module_table import (
     acting_from_record,
     acting_record,
     table_from_record,
-    table_record,
 )
 from trainer.runner_group.records import RunnerRecord, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
@@ -71,13 +69,13 @@ _PLACE: Final = (
 
 
 _NORMALIZATION: Final = checks.fields(
-    {
-        "observations": checks.either(
-            checks.fields({name: checks.array() for name in ("mean", "factors", "limits")}),
-            checks.NOTHING,
+    {},
+    optional={
+        "observations": checks.fields(
+            {name: checks.array() for name in ("mean", "factors", "limits")}
         ),
-        "rewards": checks.either(REWARDS_STATE, checks.NOTHING),
-    }
+        "rewards": REWARDS_STATE,
+    },
 )
 _ASSIGNMENT: Final = checks.fields(
     {
@@ -177,7 +175,7 @@ class CrashFiles:
     def write(
         self,
         place: RunnerRecord,
-        weights: Weights | None,
+        policy: PolicySnapshot,
         request: SampleRequest | None,
         *,
         why: str,
@@ -196,7 +194,7 @@ class CrashFiles:
         if request is not None and request.steps_per_chunk is not None:
             return ""  # how much it plays depends on the clock
         try:
-            record = {**self._about, **record_of(place, weights, request, why=why)}
+            record = {**self._about, **record_of(place, policy, request, why=why)}
             data = encode(record, name="what a runner was asked")
             if self._is_own_work and (signature := sign(data)) is not None:
                 data = encode({**record, _SIGNATURE: signature})
@@ -220,11 +218,12 @@ class CrashFiles:
 
 
 def record_of(
-    place: RunnerRecord, weights: Weights | None, request: SampleRequest | None, *, why: str
+    place: RunnerRecord, policy: PolicySnapshot, request: SampleRequest | None, *, why: str
 ) -> State:
     """What a runner started from when it was asked, as plain data."""
-    spec, normalization = place.spec, place.normalization
-    table = spec.table
+    spec, table = place.spec, policy.whole_table
+    # Those of the settings alone need no record.
+    has_own_table = len(table.specs) > 1 or table.version
     return {
         "format_version": _FORMAT,
         "why": why,
@@ -236,15 +235,9 @@ def record_of(
         "positions": [position.to_state() for position in place.positions],
         "callbacks": place.callbacks,
         "evaluation": place.evaluation,
-        "weights": None if weights is None else weights.to_state(),
-        "normalization": (None if normalization is None else normalization.map(asdict).to_state()),
+        **(policy if has_own_table else replace(policy, table=None)).to_state(),
+        **({"acting": acting_record(table)} if has_own_table else {}),
         "request": None if request is None else asdict(request),
-        # Those of the settings alone need no record.
-        **(
-            {"table": table_record(table), "acting": acting_record(table)}
-            if len(table.specs) > 1 or table.version
-            else {}
-        ),
     }
 
 
@@ -330,13 +323,9 @@ def replay(
     place = {**record["place"], "role": Role[record["role"]], "table": table}
     spec = replace(spec, **place, sub_env_tolerance=None)
     positions = tuple(map(SlotPosition.from_state, record["positions"]))
-    ids = table.specs.ids
-    weights = None if record["weights"] is None else Weights.from_state(record["weights"], ids)
-    normalization = None
-    if record["normalization"] is not None:
-        by_module = ByModule.from_state(record["normalization"], ids)
-        normalization = by_module.map(Normalization.from_state)
-    sync = Sync(weights, positions, record["callbacks"], normalization, record["evaluation"])
+    of_runner = {name: record[name] for name in ("weights", "normalization")}
+    policy = PolicySnapshot.from_state(of_runner, PolicySnapshot(table=table))
+    sync = Sync(policy, positions, record["callbacks"], record["evaluation"])
     bootstrap = RunnerBootstrap(
         spec, sync, is_recreated=record["is_recreated"], number=record["number"]
     )
