@@ -249,11 +249,8 @@ MUTANTS: Final[list[Mutant]] = [
     # ---- learning and its state
     *_of(
         "trainer/learners/learner.py",
-        (
-            "self.set_state(before)\n            raise\n        self.num_updates += 1",
-            "raise\n        self.num_updates += 1",
-        ),
-        ("            raise\n        self.num_updates += 1", "            raise"),
+        ("            undo(self.mark())\n            metrics", "            metrics"),
+        ("            self.num_updates += 1\n        metrics[", "        metrics["),
         ("rng = self._random.at(self.num_updates)", "rng = self._random.at(0)"),
         ("target *= 1.0 - tau", "target *= 1.0"),
         (
@@ -762,7 +759,7 @@ MUTANTS: Final[list[Mutant]] = [
             "            self.set_task(index, task)\n        self.callbacks",
             "            pass\n        self.callbacks",
         ),
-        ('            record.is_continued = state["is_continued"]\n', ""),
+        ("        self.is_continued = is_continued\n", ""),
         (
             "else replace(position.restarted(), env_state=position.env_state)",
             "else position.restarted()",
@@ -837,12 +834,8 @@ MUTANTS: Final[list[Mutant]] = [
     *_of(
         "trainer/algorithms/algorithm.py",
         (
-            "                self.set_state(before)\n            self._iterations.clock",
-            "                pass\n            self._iterations.clock",
-        ),
-        (
-            "            with single_threaded_blas():\n                made = make()\n            self._is_undoable = is_nested",
-            "            with single_threaded_blas():\n                made = make()",
+            "            self.set_state(CheckedState(before))\n            for mark",
+            "            for mark",
         ),
         ("            self._iterations.clock = clock\n", ""),
         (
@@ -852,14 +845,11 @@ MUTANTS: Final[list[Mutant]] = [
     ),
     *_of(
         "trainer/algorithms/on_and_off_policy.py",
-        ("                buffer.rollback()\n", "                pass\n"),
+        ("return [buffer.mark() for buffer in self.replay_buffers.values()]", "return []"),
     ),
     *_of(
         "trainer/learners/learner_group.py",
-        (
-            "                self[id_].set_state(state)\n            raise",
-            "                pass\n            raise",
-        ),
+        ("                    undo(learner.mark())\n", "                    pass\n"),
     ),
     *_of(
         "trainer/algorithms/checkpointing.py",

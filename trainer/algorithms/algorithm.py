@@ -17,6 +17,7 @@ import dataclasses
 import logging
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar, cast
@@ -25,22 +26,21 @@ from callbacks import CallbackChain
 from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     Checkpointable,
-    CheckpointContents,
     CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
     HasState,
-    Manifest,
-    NewArray,
     PathLike,
     is_selected,
     read_checkpoint,
     read_manifest,
 )
-from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
+from checkpoints.checkpointable import refuse_filesystem, refuse_part
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
+from checkpoints.live_arrays import are_arrays_shown, live_state
 from checkpoints.reader import checkpoint_of_run
+from checkpoints.restoring import SavedState, check_names
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
@@ -48,6 +48,7 @@ from trainer.algorithms.checkpointing import (
     ATTRIBUTES,
     MAY_BE_MISSING,
     ActorStates,
+    CheckedState,
     ConfigCode,
     ConfigRecord,
     ConnectorsRecord,
@@ -59,6 +60,7 @@ from trainer.algorithms.checkpointing import (
     class_of_state,
     component_for_module,
     config_from_state,
+    is_whole,
     metadata_of_state,
     misfitting_state,
     only_module_of,
@@ -134,10 +136,16 @@ from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean, instance, integer, mapping, optional
 from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.undo import Undo, undone_on_error
 
 _LOGGER: Final = logging.getLogger(__name__)
 _WITH_POSITIONS: Final = ("env_runners", "evaluation")
 """Components with running episodes, which runners and the main process share."""
+_MARKED_OTHERWISE: Final = (
+    *("config", MODULES, "env_runners", SAMPLE_AHEAD, "evaluation", "replay_buffer"),
+    ACTORS,  # nothing is asked of them per iteration
+)
+"""Components that undo themselves, or that a mark keeps references of."""
 _OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
@@ -186,15 +194,6 @@ class Algorithm(Checkpointable, abc.ABC):
     normalizations: ByModule[NormalizationStatistics]
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
-    _versions_in_metadata = ("producer_version", "gymnasium")
-    _is_undoable: bool = False
-    _undone_apart: ClassVar[tuple[str, ...]] = (ACTORS,)  # nothing is asked of them per iteration
-    # Of the restore under way: whether of everything, of which component, from which time.
-    _restores_all: bool
-    _restored_component: str | None = None
-    _restored_time_s: float
-    _takes_checked_states: bool = False
-    _shares_positions: bool = False
     # Declared, so that they are told from the attributes of a class derived from this one.
     _no_settings: set[str]
     _is_stopped: bool
@@ -645,47 +644,39 @@ class Algorithm(Checkpointable, abc.ABC):
             raise error.with_traceback(None) from None
 
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
-        """What `make()` returns; if it raises, everything is put back to where it began.
+        """What `make()` returns; if it raises, everything is put back to where it began."""
+        with undone_on_error() as undo, single_threaded_blas():
+            undo(self._mark())
+            return make()
 
-        No context manager: an interrupt while one is left would let it undo much later, whenever
-        it is collected.
+    def _mark(self) -> Undo:
+        """What puts everything back to now, but for actors.
+
+        Of what is never changed in place, such as positions of runners, references are kept; of the
+        rest, and of what a class of the user's adds, a copy of the state.
         """
-        is_nested, is_under_way = self._is_undoable, self._iterations.is_under_way
-        undo = self._mark(is_nested=is_nested)
-        try:
-            self._is_undoable = True
-            with single_threaded_blas():
-                made = make()
-            self._is_undoable = is_nested
-            return made
-        except BaseException:
-            with signals_deferred():
-                undo()
-                self._is_undoable = is_nested
-                self._iterations.note(is_under_way=is_under_way)
-            raise
-
-    def _mark(self, *, is_nested: bool) -> Callable[[], None]:  # noqa: ARG002 - for subclasses
-        """Returns what puts everything back to where it is now.
-
-        Args:
-            is_nested: an outer transaction, which ends later, can go back further.
-        """
-        self._shares_positions = True  # nothing changes them in place
-        try:
-            before = self.get_state(not_components=self._undone_apart)
-        finally:
-            self._shares_positions = False
-        put_modules_back = self._modules.noting()
-        clock, evaluations = copy.copy(self._iterations.clock), self._evaluations.note()
+        before = self.get_state(not_components=_MARKED_OTHERWISE)
+        marks = [self.env_runner_group.mark(), self._evaluations.mark(), *self._marks()]
+        put_modules_back, clock = self._modules.mark(), copy.copy(self._iterations.clock)
+        root_seed, acting = self.root_seed, self._ahead.acting
+        is_under_way = self._iterations.is_under_way
 
         def undo() -> None:
             put_modules_back()
-            with self._evaluations.undoing(evaluations), self._states_checked():
-                self.set_state(before)
+            if self.root_seed != root_seed:
+                self.adopt_root_seed(root_seed)
+            self._ahead.acting = acting
+            self.set_state(CheckedState(before))
+            for mark in marks:
+                mark()
             self._iterations.clock = clock
+            self._iterations.note(is_under_way=is_under_way)
 
         return undo
+
+    def _marks(self) -> list[Undo]:
+        """Marks of parts that a subclass adds and that undo their own changes."""
+        return []
 
     def step(self) -> ResultDict:
         """Samples, learns, evaluates when due, and puts the result together: the middle of `train`.
@@ -961,15 +952,11 @@ class Algorithm(Checkpointable, abc.ABC):
                 f"set_weights() got weights of {sorted(weights, key=str)}; expected those of "
                 f"{', '.join(map(repr, self.learners))}. Give what get_weights() returns."
             )
-        with self._one_thread.alone("set_weights()"):
-            before = {id_: self.learners[id_].get_weights() for id_ in weights}
-            try:
-                for id_, state in weights.items():
-                    self.learners[id_].set_weights(dict(state))
-            except Exception:
-                for id_, state in before.items():
-                    self.learners[id_].module.set_state(state)
-                raise
+        with self._one_thread.alone("set_weights()"), undone_on_error() as undo:
+            for id_, state in weights.items():
+                learner = self.learners[id_]
+                undo(learner.mark())
+                learner.set_weights(dict(state))
             self.send_policy()
 
     def _weights(self) -> Weights:
@@ -1003,9 +990,9 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _send_policy_if_others_set_weights(self) -> None:
         """For weights that were given to the learner or the module, which send no event."""
-        policy = self._ahead.acting or self.newest_policy()
+        policy = self._ahead.acting or live_state(self.newest_policy)  # only looked at
         if not self.env_runner_group.has_weights_of(policy):
-            self.env_runner_group.act_with(policy)
+            self.send_policy()
 
     @property
     def normalization(self) -> Normalization:
@@ -1297,14 +1284,22 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         try:
-            if state is None:
-                return super()._encoded(state)
-            with self._actor_states.missing_allowed():  # theirs are in the state that was given
-                return super()._encoded(state)
+            return super()._encoded(state)
         except ActorDiedError as error:
             raise CheckpointWriteError(
                 f"No checkpoint was saved, and those that were saved before are whole. {error}"
             ) from error
+
+    def _given_components(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        # Which actors there are now says nothing of a state from another time.
+        given = flatten(self, state)
+        refuse_part(self, expected=self._paths(), given=[name for name in given if name != ACTORS])
+        return given
+
+    def _paths(self) -> list[str]:
+        """The paths of all components, without actors."""
+        of_now = partial(self.get_state, not_components=[ACTORS])
+        return [*flatten(self, live_state(of_now))]
 
     def _start_save(self, save: BackgroundSave) -> None:
         with signals_deferred():
@@ -1462,28 +1457,14 @@ class Algorithm(Checkpointable, abc.ABC):
         return cast("_Self", built)
 
     def _take_whole_state(self, state: State) -> None:
-        """Restores from memory what `restore_from_path` restores from files."""
-        self._with_modules(self._modules_in(state), lambda: self._take_whole_state_here(state))
-        self._restores_all, self._restored_time_s = True, 0.0
-        self._on_restored()
-
-    def _take_whole_state_here(self, state: State) -> None:
-        with self._actor_states.missing_allowed():
-            expected = list(flatten(self, self.get_state()))
-        self._check_components(
-            expected=expected, found=list(flatten(self, state)), path="the state"
-        )
+        """Restores from memory what `restore_from_path` restores from files; undoes nothing."""
+        adopted = self._adopt_modules_of(state)
+        self._check_learnt(state, adopted.made)
+        found = list(flatten(self, state))
+        self._check_names(self._paths(), found, path="the state")
         self.check_state(state)
-        with self._states_checked():
-            self.set_state(state)
-
-    def _check_manifest(self, manifest: Manifest) -> None:
-        self._restored_time_s = check_facts(
-            manifest,
-            self._facts(),
-            component=self._restored_component,
-            name=type(self).__name__,
-        )
+        self.set_state(CheckedState(state))
+        self._end_restore(adopted, found, time_s=0.0)
 
     @takes(allow_code=boolean())
     def restore_from_path(
@@ -1518,50 +1499,89 @@ class Algorithm(Checkpointable, abc.ABC):
             CheckpointMismatchError: the two modules have different spaces or parameters; nothing
                 was changed. For more see `Checkpointable`.
         """
+        refuse_filesystem(filesystem)
+        if kwargs:
+            raise TypeError(
+                f"{type(self).__name__}.restore_from_path() got the unknown argument(s) "
+                f"{', '.join(kwargs)}. It takes `component`, `into`, `filesystem` and `allow_code`."
+            )
         if component is not None and into is None:
             component = without_only_id(component, self.module_specs.ids)
-        path, restore = checkpoint_of_run(path), super().restore_from_path
+        path = checkpoint_of_run(path)
         with self._one_thread.alone("restore_from_path()"):
             self._refuse_in_training_step("restore_from_path")
+            self.finish_saving()
             if into is not None:
-                self._restore_into(into, path, component or "", filesystem=filesystem, **kwargs)
-                return
-            self._restores_all, self._restored_component = component is None, component
-            contents = self._modules_at(path) if component is None else None
-            self._with_modules(
-                None if contents is None else contents.components,
-                lambda: restore(path, component=component, filesystem=filesystem, **kwargs),
-                is_trusted=allow_code or (contents is not None and contents.manifest.is_own),
-            )
+                self._restore_into(into, path, component or "")
+            else:
+                self._restore(path, component, allow_code=allow_code)
 
-    def _restore_into(
-        self, module_id: ModuleId, path: PathLike, component: str, **how: Any
-    ) -> None:
+    def _restore(self, path: PathLike, component: str | None, *, allow_code: bool) -> None:
+        """Takes a checkpoint, or a component of one: all of it, or nothing."""
+        with undone_on_error() as undo, single_threaded_blas():
+            undo(self._mark())
+            adopted = Adopted()
+            if component is None:  # modules first: what they have learnt is compared with them
+                adopted = self._adopt_modules_at(path, allow_code=allow_code)
+            saved = self._saved_at(path, component)
+            self._check_names(saved.expected(self._paths()), [*saved.components], path=path)
+            saved.check_state(self)
+            undo(self._actor_states.mark(is_set=ACTORS in saved.components))
+            if component is None:
+                self._actor_states.restart(path, are_saved=ACTORS in saved.components)
+            saved.take(self, CheckedState)
+            self._modules.complete(adopted)
+        if component is None:
+            time_s = float(saved.manifest.metadata.get("time_total_s") or 0.0)
+            self._end_restore(adopted, [*saved.components], time_s=time_s)
+
+    def _saved_at(self, path: PathLike, component: str | None) -> SavedState:
+        """The verified states of a checkpoint of such an algorithm."""
+        name, own = type(self).__name__, self.get_metadata()
+        return SavedState.read(
+            self,
+            path,
+            component,
+            check_manifest=lambda manifest: check_facts(
+                manifest, self._facts(), component=component, name=name
+            ),
+            versions={name: str(own[name]) for name in ("producer_version", "gymnasium")},
+        )
+
+    def _adopt_modules_at(self, path: PathLike, *, allow_code: bool) -> Adopted:
+        """Makes the modules that a checkpoint is of; with one agent there is one."""
+        if self.env_runner_group.agent_ids is None:
+            return Adopted()
+        name = MODULES if MODULES in read_manifest(path).components else "config"
+        contents = read_checkpoint(path, name, migrations=self.state_migrations)
+        is_trusted = allow_code or contents.manifest.is_own
+        return self._adopt_modules_of(contents.components, is_trusted=is_trusted)
+
+    def _adopt_modules_of(self, state: Mapping[str, Any], *, is_trusted: bool = False) -> Adopted:
+        """Makes the modules that a state is of, which says so."""
+        only = only_module_of(state.get("config"))
+        return self._modules.adopt(state.get(MODULES), only=only, is_trusted=is_trusted)
+
+    def _end_restore(self, adopted: Adopted, found: Collection[str], *, time_s: float) -> None:
+        """Goes on from a whole state that was taken."""
+        self._iterations.clock.restore(time_s)
+        self._note_what_is_missing(found)
+        self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
+        self._modules.warn_of_other_functions(adopted)
+
+    def _note_what_is_missing(self, found: Collection[str]) -> None:
+        """Says what a whole state that was taken had not; to be extended."""
+
+    def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
         """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
         self._refuse_if_stopped("restore_from_path")
-        self.finish_saving()
         module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
         own = self._facts_of(module_id)
         component = component_for_module(read_manifest(path), component, into=module_id, own=own)
         learner = self.learners[module_id]
         target = learner.module if component.endswith("/rl_module") else learner
-        target.restore_from_path(Path(path) / component, **how)
+        target.restore_from_path(Path(path) / component)
         self.send_policy()
-
-    def _modules_at(self, path: PathLike) -> CheckpointContents | None:
-        """The part of a checkpoint that says which modules it has; None if there is only one."""
-        if self.env_runner_group.agent_ids is None:
-            return None
-        name = MODULES if MODULES in read_manifest(path).components else "config"
-        return read_checkpoint(path, name, migrations=self.state_migrations)
-
-    def _restore(
-        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
-    ) -> None:
-        # Restoring checks states itself, and also undoes.
-        all_of_them = component is None
-        with self._actor_states.restoring(all_of_them=all_of_them), self._states_checked():
-            super()._restore(path, component, large)
 
     def get_state(
         self,
@@ -1578,7 +1598,7 @@ class Algorithm(Checkpointable, abc.ABC):
         self._check_component_names(components, not_components)
         with self._one_thread.alone("get_state()"):
             state = super().get_state(components, not_components=not_components)
-            if not (self._shares_positions or are_arrays_shown()):
+            if not are_arrays_shown():
                 state = _with_own_positions(state)
             wants_actors = is_selected(ACTORS, components, not_components)
             if wants_actors and (actors := self._actor_states.get()):
@@ -1600,62 +1620,43 @@ class Algorithm(Checkpointable, abc.ABC):
         Raises:
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
-
-        def take(state: State) -> None:
-            self._with_modules(self._modules_in(state), lambda: self._take_state(state))
-
-        if self._takes_checked_states:  # whoever checked them undoes them, too
-            take(state)
+        if isinstance(state, CheckedState):  # who checked it undoes it, too
+            self._set_parts(state)
             return
         own = _with_own_positions(state) if isinstance(state, Mapping) else state
         with self._one_thread.alone("set_state()"):
             self._refuse_in_training_step("set_state")
             try:
-                self._all_or_nothing(lambda: take(own))
+                with undone_on_error() as undo, single_threaded_blas():
+                    undo(self._mark())
+                    undo(self._actor_states.mark(is_set=ACTORS in own))
+                    self._take_given(own)
             except CheckpointError:
                 raise
             except Exception as error:
                 raise misfitting_state(state, error, name=type(self).__name__) from error
 
-    def _take_state(self, state: State) -> None:
-        is_whole = self._modules_in(state) is not None
-        if is_whole and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
+    def _take_given(self, state: State) -> None:
+        """Takes a user's state, whole or in part; its caller undoes what fails."""
+        adopted = Adopted()
+        if is_whole(state):
+            adopted = self._adopt_modules_of(state)
+            self._check_learnt(state, adopted.made)
+        if is_whole(state) and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
             state = {name: part for name, part in state.items() if name != SAMPLE_AHEAD}
-        if not self._takes_checked_states:
-            self._check_given(state)
+        self._check_given(state)
+        self._set_parts(state)
+        self._modules.complete(adopted)
+
+    def _set_parts(self, state: State) -> None:
+        """Gives the parts their states, and the runners what follows."""
         with signals_deferred():  # an interrupt leaves all of it, or none
-            if is_whole and SAMPLE_AHEAD not in state:  # of a run with sample_ahead=False
-                self._ahead.drop()
+            if is_whole(state) and not (self._ahead.is_on and SAMPLE_AHEAD in state):
+                self._ahead.drop()  # of a run with sample_ahead=False, or for one
             super().set_state(state)
             self.send_policy()
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
-
-    def _modules_in(self, state: Any) -> Mapping[str, Any] | None:
-        """A state, which says which modules it has; None if it is only a part of one."""
-        is_whole = isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
-        return state if is_whole else None
-
-    def _with_modules(
-        self,
-        said: Mapping[str, Any] | None,
-        take: Callable[[], None],
-        *,
-        is_trusted: bool = False,
-    ) -> None:
-        """Takes a state with the modules that it is of; if it raises, with those of before."""
-        adopted = Adopted()
-        if said is not None:
-            only = only_module_of(said.get("config"))
-            adopted = self._modules.adopt(said.get(MODULES), only=only, is_trusted=is_trusted)
-        try:
-            self._check_learnt(said, adopted.made)
-            take()
-            adopted.complete()
-        except BaseException:
-            with signals_deferred():
-                adopted.undo()
-            raise
 
     def _check_learnt(self, said: Mapping[str, Any] | None, made: Collection[ModuleId]) -> None:
         """Raises unless a state says what the modules have learnt that were made for it."""
@@ -1669,52 +1670,27 @@ class Algorithm(Checkpointable, abc.ABC):
                 "Nothing was changed. Give what get_state() returned."
             )
 
-    def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
-        # Which actors there are now says nothing of a state from another time.
-        super()._check_given_state(
-            expected=[name for name in expected if name != ACTORS],
-            given=[name for name in given if name != ACTORS],
-        )
-
-    def _check_components(
-        self, *, expected: Collection[str], found: Collection[str], path: PathLike
+    def _check_names(
+        self, expected: Collection[str], found: Collection[str], *, path: PathLike
     ) -> None:
-        # Actors are no part of the algorithm: those are restored that are there now.
-        if ACTORS in expected and ACTORS not in found:
-            _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
+        """Raises unless there are the components that are expected, but for those that may lack."""
         if ATTRIBUTES in expected and ATTRIBUTES not in found:
             _LOGGER.warning(
                 "The checkpoint %s holds no attributes of %s; they stay as they are.",
                 path,
                 type(self).__name__,
             )
-        may_differ = (ACTORS, ATTRIBUTES, SAMPLE_AHEAD)  # what follows: `_take_state`
+        may_differ = {ACTORS, ATTRIBUTES, SAMPLE_AHEAD, *self._may_differ()}
+        both = ([name for name in names if name not in may_differ] for names in (expected, found))
         try:
-            super()._check_components(
-                expected=[name for name in expected if name not in may_differ],
-                found=[name for name in found if name not in may_differ],
-                path=path,
-            )
+            check_names(self, *both, path=path)
         except CheckpointMismatchError as error:
             hint = settings_behind(self.config, {*expected} ^ {*found})
             raise CheckpointMismatchError(f"{error}{hint}") from None
 
-    def _on_restored(self) -> None:
-        if not self._restores_all:
-            return
-        self._iterations.clock.restore(self._restored_time_s)
-        self._modules.complete()
-        self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
-        self._modules.warn_of_other_functions()
-
-    @contextlib.contextmanager
-    def _states_checked(self) -> Iterator[None]:
-        """Within it `set_state` checks nothing: the state was checked, or is one of our own."""
-        before, self._takes_checked_states = self._takes_checked_states, True
-        try:
-            yield
-        finally:
-            self._takes_checked_states = before
+    def _may_differ(self) -> Collection[str]:
+        """Components of a subclass that either a checkpoint or the algorithm may lack."""
+        return ()
 
     def _check_given(self, state: State) -> None:
         known = [ACTORS, *dict(self.get_checkpointable_components())]

@@ -55,8 +55,8 @@ from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
 from trainer.types import ModuleId, State
 from trainer_toolkit import checks
-from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
+from trainer_toolkit.undo import Undo, undone_on_error
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -143,8 +143,6 @@ class _Algorithm(Protocol):
     def send_modules(self, table: ModuleTable) -> None: ...
 
 
-Undo = Callable[[], None]
-
 _IF_TRUSTED: Final = (
     "Pass allow_code=True only if you trust the checkpoint like a program; or add the module "
     "before, with the class: add_module(…, config_overrides={'exploration_config': {'type': "
@@ -157,14 +155,14 @@ class Adopted:
     """What follows when the modules of a state were made.
 
     Attributes:
-        complete: when all else was restored: goes on with what the settings say besides.
-        undo: what undoes it, where the runners stand included.
         made: ids of the modules that were made for it, and have learnt nothing yet.
+        to_come: the modules to go on with when all else was restored; None: just these.
+        fingerprints: of the functions that the run had which the state is of.
     """
 
-    complete: Callable[[], None] = lambda: None
-    undo: Undo = lambda: None
     made: frozenset[ModuleId] = frozenset()
+    to_come: RunModules | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
 class ModuleChanges:
@@ -182,8 +180,6 @@ class ModuleChanges:
         self._has_changed = False
         self._recorded: tuple[RunModules, State] | None = None
         self._evaluated: tuple[RunModules, ModuleTable] | None = None
-        self._functions_before: dict[str, str] = {}
-        self._to_come: RunModules | None = None
 
     # ---- what users ask for
 
@@ -432,42 +428,33 @@ class ModuleChanges:
             anew: those of them that others of the same ids make room for.
         """
         algorithm = self._algorithm
-        algorithm.env_runner_group.calls.finish()
-        put_back = self.noting()
-        try:
-            with single_threaded_blas():
-                self.now = changed
-                algorithm.put_parts_back(
-                    {
-                        name: {id_: part for id_, part in parts.items() if id_ not in anew}
-                        for name, parts in (algorithm.parts_by_module() if anew else {}).items()
-                    }
-                )
-                algorithm.make_parts_by_module()
-                begin()
-            with signals_deferred():
-                self._has_changed = True
-                algorithm.send_modules(changed.table)
-                put_back = self.noting()  # an interrupt that has waited finds all of it done
-        except BaseException:
-            with signals_deferred():
-                put_back()
-            raise
+        with undone_on_error() as undo, single_threaded_blas():
+            undo(algorithm.env_runner_group.mark())
+            undo(self.mark())
+            self.now = changed
+            parts = algorithm.parts_by_module() if anew else {}
+            algorithm.put_parts_back(
+                {
+                    name: {id_: part for id_, part in by_id.items() if id_ not in anew}
+                    for name, by_id in parts.items()
+                }
+            )
+            algorithm.make_parts_by_module()
+            begin()
+            self._has_changed = True
+            algorithm.send_modules(changed.table)
 
-    def noting(self) -> Undo:
-        """What puts the modules back to those of now; where runners stand is put back apart."""
+    def mark(self) -> Undo:
+        """What puts the modules back to those of now, with the parts that belong to them."""
         algorithm, now = self._algorithm, self.now
-        group, parts = algorithm.env_runner_group, algorithm.parts_by_module()
-        policy = group.policy
+        parts = algorithm.parts_by_module()
 
-        def put_back() -> None:
-            if self.now is now:
-                return
-            self.now = now
-            algorithm.put_parts_back(parts)
-            group.act_with(policy)
+        def undo() -> None:
+            if self.now is not now:
+                self.now = now
+                algorithm.put_parts_back(parts)
 
-        return put_back
+        return undo
 
     # ---- state
 
@@ -518,9 +505,9 @@ class ModuleChanges:
             found["policies_to_train"] = digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
-    def warn_of_other_functions(self) -> None:
+    def warn_of_other_functions(self, adopted: Adopted) -> None:
         """Warns of functions that answer otherwise than those of the state that was adopted."""
-        before, self._functions_before = self._functions_before, {}
+        before = adopted.fingerprints
         now = self.get_state().get("fingerprints", {})
         for name in sorted(before.keys() & now.keys()):
             (one, _, _), (other, _, _) = before[name].partition("-"), now[name].partition("-")
@@ -585,8 +572,7 @@ class ModuleChanges:
                     f"are: {error}. Nothing was changed. Choose another checkpoint."
                 ) from error
             if self._is_of_now(state):
-                self._functions_before = dict(state.get("fingerprints", {}))
-                return Adopted()
+                return Adopted(fingerprints=state.get("fingerprints", {}))
         try:
             if state is not None and not is_trusted:
                 self._check_names(state)
@@ -615,22 +601,13 @@ class ModuleChanges:
     def _adopt_checked(self, state: State | None, only: ModuleId | None) -> Adopted:
         """See `adopt`; the state has the right form."""
         wanted, to_come = self._of_one(only) if state is None else self._of_state(state)
-        before = {} if state is None else dict(state.get("fingerprints", {}))
+        fingerprints = {} if state is None else state.get("fingerprints", {})
         if wanted is self.now:
-            self._functions_before = before
-            return Adopted()
-        put_back, group = self.noting(), self._algorithm.env_runner_group
-        positions, anew = group.get_state(), self._to_make_anew(wanted)
+            return Adopted(to_come=to_come, fingerprints=fingerprints)
+        anew = self._to_make_anew(wanted)
         made = frozenset(anew | ({*wanted.ids} - {*self.now.ids}))
-
-        def undo() -> None:
-            self._to_come = None
-            put_back()
-            group.set_state(positions)
-
         self._take(wanted, lambda: None, anew=anew)
-        self._to_come, self._functions_before = to_come, before
-        return Adopted(self.complete, undo, made)
+        return Adopted(made, to_come, fingerprints)
 
     def _to_make_anew(self, wanted: RunModules) -> set[ModuleId]:
         """The modules that are others under the same id: removed and added again, here or there.
@@ -646,12 +623,12 @@ class ModuleChanges:
             or now.settings.get(id_) != wanted.settings.get(id_)
         }
 
-    def complete(self) -> None:
+    def complete(self, adopted: Adopted) -> None:
         """Adds the modules that only the settings name, when those of a state were restored.
 
         They are new, also if the algorithm trained them before it was restored.
         """
-        to_come, self._to_come = self._to_come, None
+        to_come = adopted.to_come
         if to_come is None:
             return
         known = self.now.ids

@@ -39,6 +39,7 @@ from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
 from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
+from trainer_toolkit.undo import Undo
 
 # ---- subject
 
@@ -600,25 +601,6 @@ class EvaluatedAlgorithm(Protocol):
         """What an evaluation that begins now is of: the newest policy."""
 
 
-@dataclass(frozen=True)
-class EvaluationsSoFar:
-    """What there was of evaluations at some moment, apart from the state.
-
-    Attributes:
-        running: the one that was under way; None if none was.
-        num_answers: what the state of then holds of its answers.
-        last: the metrics of the last one that was over, with those that no state holds.
-        interrupted: what a checkpoint left under way, if that is still to begin again.
-        acted_with: what the runners acted with; None before there were any.
-    """
-
-    running: RunningEvaluation | None
-    num_answers: int
-    last: dict[str, Any]
-    interrupted: Subject | None
-    acted_with: PolicySnapshot | None
-
-
 class Evaluations:
     """The evaluations of one algorithm: the last one, the one under way, the runners that play.
 
@@ -788,32 +770,29 @@ class Evaluations:
             with self._no_other_evaluation():
                 self._report(self.get_evaluator().end(running), shown_in=shown_in)
 
-    def note(self) -> EvaluationsSoFar:
-        """What no state holds, for `undoing`."""
-        running, num_answers = self.running, 0
-        if running is not None and not self.get_evaluator().begins_from(running):
-            num_answers = running.play.num_answers
-        acted_with = None if self.evaluator is None else self.evaluator.group.policy
-        return EvaluationsSoFar(running, num_answers, self._last, self._interrupted, acted_with)
+    def mark(self) -> Undo:
+        """What puts everything back to now.
 
-    @contextlib.contextmanager
-    def undoing(self, before: EvaluationsSoFar) -> Iterator[None]:
-        """In the block, the state is set to what it was then.
-
-        An evaluation that was running then goes on, and what it has found out since stays.
+        An evaluation that is running now goes on, and what it has found out by then stays.
         """
-        running, self.running = before.running, None
-        if self.evaluator is not None:
-            group = self.evaluator.group
-            group.abandon_play(but=None if running is None else running.play)
-            if before.acted_with is not None:
-                group.calls.abandon()
-                group.act_with(before.acted_with)
-        yield
-        self.running, self._last = running, before.last
-        self._interrupted = before.interrupted
-        if running is not None:
-            running.play.commit_again(since=before.num_answers)
+        running, num_answers, state = self.running, 0, self.get_state()
+        last, interrupted, evaluator = self._last, self._interrupted, self.evaluator
+        if running is not None and not self.get_evaluator().begins_from(running):
+            num_answers = running.play.num_answers  # the state holds these
+        put_runners_back = None if evaluator is None else evaluator.group.mark()
+
+        def undo() -> None:
+            self.running = None
+            if self.evaluator is not None:
+                self.evaluator.group.abandon_play(but=None if running is None else running.play)
+            if put_runners_back is not None:
+                put_runners_back()
+            self.set_state(state)
+            self.running, self._last, self._interrupted = running, last, interrupted
+            if running is not None:
+                running.play.commit_again(since=num_answers)
+
+        return undo
 
     def _report(self, found: dict[str, Any], *, shown_in: int | None = None) -> ResultDict:
         """Fires the event, keeps the metrics for results.

@@ -55,6 +55,7 @@ from trainer.types import AgentId, State
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer, number, optional
 from trainer_toolkit.trees import same
+from trainer_toolkit.undo import Undo
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -710,9 +711,7 @@ class EnvRunnerGroup:
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
         with self._asking.alone():
-            self.calls.abandon()
-            if self._ahead is not None:
-                self._asking.abandon()
+            self._end_calls()
             self.slot_states.set_state(state)
 
     # ---- what runners hold
@@ -739,15 +738,38 @@ class EnvRunnerGroup:
                 of the agents.
         """
         with self._asking.alone():
-            before, after = self.policy, self.policy.followed_by(newer)
-            if after is before:
-                return
-            if after.table is not before.table:
-                self._asking.finish()
-                specs = self._completed(after.whole_table)
-                self._asking.take_specs(specs)
-            self.calls.finish()  # calls to come would act as these began to
-            self._records.act_with(after)
+            self._act_with(self.policy.followed_by(newer))
+
+    def _act_with(self, policy: PolicySnapshot) -> None:
+        if policy is self.policy:
+            return
+        if policy.table is not self.policy.table:
+            self._asking.finish()
+            self._asking.take_specs(self._completed(policy.whole_table))
+        self.calls.finish()  # calls to come would act as these began to
+        self._records.act_with(policy)
+
+    def mark(self) -> Undo:
+        """What puts back how all runners act and where they stand.
+
+        Background calls of users' functions are waited for: what they change belongs to it. Those
+        that are made later end when it is undone.
+        """
+        self.calls.finish()
+        policy, put_slots_back = self.policy, self.slot_states.mark()
+
+        def undo() -> None:
+            self._end_calls()
+            self._act_with(policy)
+            put_slots_back()
+
+        return undo
+
+    def _end_calls(self) -> None:
+        """Ends background calls of users' functions, and a sample that was asked for ahead."""
+        self.calls.abandon()
+        if self._ahead is not None:
+            self._asking.abandon()
 
     def _completed(self, table: ModuleTable) -> ByModule[RLModuleSpec]:
         """The modules with the spaces of the agents."""

@@ -33,6 +33,7 @@ from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import AgentId, Array, ModuleId, State
 from trainer_toolkit import checks
 from trainer_toolkit.trees import same
+from trainer_toolkit.undo import Undo
 
 # ---- records
 #
@@ -344,6 +345,35 @@ class RunnerRecord:
             "next, such as running statistics: give such a wrapper env_state_attributes "
             "(docs/env-state.md), or m"
         )
+
+    def mark(self) -> Undo:
+        """What puts its slots and callbacks back to where they stand now."""
+        positions, callbacks = self.positions, self.callbacks
+        known_modules, is_continued = self.known_modules, self.is_continued
+
+        def undo() -> None:
+            if self.positions is positions and self.callbacks is callbacks:
+                return
+            self.go_to(positions, callbacks, is_continued=is_continued)
+            if known_modules is not None:  # else it was made since then, and knows those of now
+                self.known_modules = known_modules
+
+        return undo
+
+    def go_to(
+        self,
+        positions: tuple[SlotPosition, ...],
+        callbacks: State | None,
+        *,
+        is_continued: bool,
+    ) -> None:
+        """Has slots and callbacks go on from there, with the next request; None: as at first."""
+        self.positions = positions
+        self.unsent_tasks = {}  # positions hold the tasks
+        self.fill_in_firsts()
+        self.callbacks = self.first_callbacks if callbacks is None else callbacks
+        self.is_ahead = True
+        self.is_continued = is_continued
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:
         """Abandons the running episodes and goes on `skip` numbers further.
@@ -772,6 +802,20 @@ class SlotStates:
             **self.known_modules(),
         }
 
+    def mark(self) -> Undo:
+        """What puts all slots back to where they stand now, with the next request."""
+        records, marks = self._records, [record.mark() for record in self._records]
+        lost = records.num_episodes_lost, records.num_env_steps_lost
+        drop_to_log, keeps_known_modules = self._drop_to_log, self._keeps_known_modules
+
+        def undo() -> None:
+            for mark in marks:
+                mark()
+            records.num_episodes_lost, records.num_env_steps_lost = lost
+            self._drop_to_log, self._keeps_known_modules = drop_to_log, keeps_known_modules
+
+        return undo
+
     def known_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
         known = [
@@ -828,15 +872,13 @@ class SlotStates:
         positions += [SlotPosition(fresh, tasks=tasks)] * (records.num_slots - len(positions))
         for index, record in records.by_index.items():
             first = record.spec.first_slot
-            record.positions = tuple(positions[first : first + record.spec.num_envs])
-            record.unsent_tasks = {}
-            record.fill_in_firsts()
-            # 0 runners are the same program as 1: the runner of the main process has the state of
-            # the first one of a group of processes.
-            saved = state["callbacks"].get(str(max(1, index)))
-            record.callbacks = record.first_callbacks if saved is None else saved
-            record.is_ahead = True
-            record.is_continued = state["is_continued"]
+            record.go_to(
+                tuple(positions[first : first + record.spec.num_envs]),
+                # 0 runners are the same program as 1: the runner of the main process has the state
+                # of the first one of a group of processes.
+                state["callbacks"].get(str(max(1, index))),
+                is_continued=state["is_continued"],
+            )
 
     def _give_up_without_slot(self, dropped: Sequence[SlotPosition]) -> None:
         """Counts the running episodes of slots that there is no room for.
