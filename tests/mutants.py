@@ -832,12 +832,14 @@ MUTANTS: Final[list[Mutant]] = [
     ),
     # ---- a whole algorithm
     *_of(
+        "trainer/algorithms/restoring.py",
+        ("            algorithm.set_state(CheckedState(before))\n", ""),
+        ("            iterations.clock = clock\n", ""),
+        ("            put_modules_back()\n", ""),
+        ("            for mark in marks:\n                mark()\n", ""),
+    ),
+    *_of(
         "trainer/algorithms/algorithm.py",
-        (
-            "            self.set_state(CheckedState(before))\n            for mark",
-            "            for mark",
-        ),
-        ("            self._iterations.clock = clock\n", ""),
         (
             "                learner.normalize_with(dataclasses.replace(learner.normalization, rewards=rewards))\n",
             "",

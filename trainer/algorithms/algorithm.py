@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import copy
 import dataclasses
 import logging
 import platform
@@ -26,13 +25,11 @@ from callbacks import CallbackChain
 from callbacks.ready_made.checkpoint_directory import release_directories
 from checkpoints import (
     Checkpointable,
-    CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
     HasState,
     PathLike,
     is_selected,
-    read_checkpoint,
     read_manifest,
 )
 from checkpoints.checkpointable import refuse_filesystem, refuse_part
@@ -40,7 +37,6 @@ from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
 from checkpoints.live_arrays import are_arrays_shown, live_state
 from checkpoints.reader import checkpoint_of_run
-from checkpoints.restoring import SavedState, check_names
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
 from trainer.algorithms.checkpointing import (
@@ -54,21 +50,16 @@ from trainer.algorithms.checkpointing import (
     ConnectorsRecord,
     MetricsRecord,
     OwnAttributes,
-    check_facts,
-    check_given_state,
     class_of_checkpoint,
     class_of_state,
     component_for_module,
     config_from_state,
     is_whole,
     metadata_of_state,
-    misfitting_state,
-    only_module_of,
     plain_model_config,
     refuse_component_names,
     restored_config,
-    settings_behind,
-    warn_of_networks_in_state,
+    with_own_positions,
 )
 from trainer.algorithms.inference import (
     ActionRequest,
@@ -80,11 +71,11 @@ from trainer.algorithms.inference import (
 )
 from trainer.algorithms.module_changes import (
     MODULES,
-    Adopted,
     ModuleChanges,
     NewModule,
     refused_now,
 )
+from trainer.algorithms.restoring import Restoring
 from trainer.algorithms.run_modules import RunModules
 from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
 from trainer.algorithms.time_split import SAVING
@@ -102,7 +93,6 @@ from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.mapped_modules import policy_mapping
 from trainer.env_runners.messages import ModuleWeights, PolicySnapshot
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.episode_state import copied_containers
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -139,13 +129,6 @@ from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 from trainer_toolkit.undo import Undo, undone_on_error
 
 _LOGGER: Final = logging.getLogger(__name__)
-_WITH_POSITIONS: Final = ("env_runners", "evaluation")
-"""Components with running episodes, which runners and the main process share."""
-_MARKED_OTHERWISE: Final = (
-    *("config", MODULES, "env_runners", SAMPLE_AHEAD, "evaluation", "replay_buffer"),
-    ACTORS,  # nothing is asked of them per iteration
-)
-"""Components that undo themselves, or that a mark keeps references of."""
 _OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
@@ -206,6 +189,7 @@ class Algorithm(Checkpointable, abc.ABC):
     _evaluations: Evaluations
     _iterations: TrainingIterations
     _modules: ModuleChanges
+    _restoring: Restoring
     _inference: ByModule[Inference]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -311,6 +295,14 @@ class Algorithm(Checkpointable, abc.ABC):
         if self.config.env_task_fn is not None:
             self.env_runner_group.tasks.require("env_task_fn")
         self._modules = ModuleChanges(self, self._modules_of_config())
+        self._restoring = Restoring(
+            self,
+            modules=self._modules,
+            evaluations=self._evaluations,
+            iterations=self._iterations,
+            ahead=self._ahead,
+            actor_states=self._actor_states,
+        )
         self.make_parts_by_module()
         self.send_modules()
         if self.config.evaluation_interval:
@@ -646,36 +638,11 @@ class Algorithm(Checkpointable, abc.ABC):
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
         """What `make()` returns; if it raises, everything is put back to where it began."""
         with undone_on_error() as undo, single_threaded_blas():
-            undo(self._mark())
+            undo(self._restoring.mark())
             return make()
 
-    def _mark(self) -> Undo:
-        """What puts everything back to now, but for actors.
-
-        Of what is never changed in place, such as positions of runners, references are kept; of the
-        rest, and of what a class of the user's adds, a copy of the state.
-        """
-        before = self.get_state(not_components=_MARKED_OTHERWISE)
-        marks = [self.env_runner_group.mark(), self._evaluations.mark(), *self._marks()]
-        put_modules_back, clock = self._modules.mark(), copy.copy(self._iterations.clock)
-        root_seed, acting = self.root_seed, self._ahead.acting
-        is_under_way = self._iterations.is_under_way
-
-        def undo() -> None:
-            put_modules_back()
-            if self.root_seed != root_seed:
-                self.adopt_root_seed(root_seed)
-            self._ahead.acting = acting
-            self.set_state(CheckedState(before))
-            for mark in marks:
-                mark()
-            self._iterations.clock = clock
-            self._iterations.note(is_under_way=is_under_way)
-
-        return undo
-
-    def _marks(self) -> list[Undo]:
-        """Marks of parts that a subclass adds and that undo their own changes."""
+    def marks_of_parts(self) -> list[Undo]:
+        """Marks of parts that a subclass adds and that undo their own changes; to be extended."""
         return []
 
     def step(self) -> ResultDict:
@@ -1175,16 +1142,14 @@ class Algorithm(Checkpointable, abc.ABC):
         states = state or {}
         with self.reading("compute_actions"):
             before = self.counters.num_actions_computed
-            try:
+            with undone_on_error() as undo:  # all actions, or none
+                undo(partial(setattr, self.counters, "num_actions_computed", before))
                 answers = {
                     key: self.compute_single_action(
                         observation, states.get(key), policy_id=by_key[key], **options
                     )
                     for key, observation in observations.items()
                 }
-            except BaseException:
-                self.counters.num_actions_computed = before  # all actions, or none
-                raise
         if not is_whole:
             return answers
         return tuple({key: parts[index] for key, parts in answers.items()} for index in range(3))
@@ -1293,13 +1258,10 @@ class Algorithm(Checkpointable, abc.ABC):
     def _given_components(self, state: Mapping[str, Any]) -> dict[str, Any]:
         # Which actors there are now says nothing of a state from another time.
         given = flatten(self, state)
-        refuse_part(self, expected=self._paths(), given=[name for name in given if name != ACTORS])
-        return given
-
-    def _paths(self) -> list[str]:
-        """The paths of all components, without actors."""
         of_now = partial(self.get_state, not_components=[ACTORS])
-        return [*flatten(self, live_state(of_now))]
+        expected = flatten(self, live_state(of_now))
+        refuse_part(self, expected=expected, given=[name for name in given if name != ACTORS])
+        return given
 
     def _start_save(self, save: BackgroundSave) -> None:
         with signals_deferred():
@@ -1310,7 +1272,7 @@ class Algorithm(Checkpointable, abc.ABC):
             "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=path
         )
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What a checkpoint must have in common with this algorithm, whatever state it is in."""
         facts = ByModule({id_: self._facts_of(id_) for id_ in self.learners})
         return {
@@ -1330,7 +1292,7 @@ class Algorithm(Checkpointable, abc.ABC):
         }
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
-        facts = self._facts()
+        facts = self.facts()
         episodes = self.episode_statistics.result()
         return {
             "algorithm": facts.pop("algorithm"),
@@ -1450,21 +1412,12 @@ class Algorithm(Checkpointable, abc.ABC):
         chosen = class_of_state(cls, state)
         built = chosen(config_from_state(chosen, state["config"], settings))
         try:
-            built._take_whole_state({k: v for k, v in state.items() if k != "algorithm_class"})
+            whole = {name: part for name, part in state.items() if name != "algorithm_class"}
+            built._restoring.into_new(whole)
         except BaseException:
             built.stop()
             raise
         return cast("_Self", built)
-
-    def _take_whole_state(self, state: State) -> None:
-        """Restores from memory what `restore_from_path` restores from files; undoes nothing."""
-        adopted = self._adopt_modules_of(state)
-        self._check_learnt(state, adopted.made)
-        found = list(flatten(self, state))
-        self._check_names(self._paths(), found, path="the state")
-        self.check_state(state)
-        self.set_state(CheckedState(state))
-        self._end_restore(adopted, found, time_s=0.0)
 
     @takes(allow_code=boolean())
     def restore_from_path(
@@ -1514,63 +1467,14 @@ class Algorithm(Checkpointable, abc.ABC):
             if into is not None:
                 self._restore_into(into, path, component or "")
             else:
-                self._restore(path, component, allow_code=allow_code)
+                self._restoring.from_path(path, component, allow_code=allow_code)
 
-    def _restore(self, path: PathLike, component: str | None, *, allow_code: bool) -> None:
-        """Takes a checkpoint, or a component of one: all of it, or nothing."""
-        with undone_on_error() as undo, single_threaded_blas():
-            undo(self._mark())
-            adopted = Adopted()
-            if component is None:  # modules first: what they have learnt is compared with them
-                adopted = self._adopt_modules_at(path, allow_code=allow_code)
-            saved = self._saved_at(path, component)
-            self._check_names(saved.expected(self._paths()), [*saved.components], path=path)
-            saved.check_state(self)
-            undo(self._actor_states.mark(is_set=ACTORS in saved.components))
-            if component is None:
-                self._actor_states.restart(path, are_saved=ACTORS in saved.components)
-            saved.take(self, CheckedState)
-            self._modules.complete(adopted)
-        if component is None:
-            time_s = float(saved.manifest.metadata.get("time_total_s") or 0.0)
-            self._end_restore(adopted, [*saved.components], time_s=time_s)
+    def components_that_may_lack(self) -> Collection[str]:
+        """Those that either a checkpoint or the algorithm may lack; to be extended."""
+        return ()
 
-    def _saved_at(self, path: PathLike, component: str | None) -> SavedState:
-        """The verified states of a checkpoint of such an algorithm."""
-        name, own = type(self).__name__, self.get_metadata()
-        return SavedState.read(
-            self,
-            path,
-            component,
-            check_manifest=lambda manifest: check_facts(
-                manifest, self._facts(), component=component, name=name
-            ),
-            versions={name: str(own[name]) for name in ("producer_version", "gymnasium")},
-        )
-
-    def _adopt_modules_at(self, path: PathLike, *, allow_code: bool) -> Adopted:
-        """Makes the modules that a checkpoint is of; with one agent there is one."""
-        if self.env_runner_group.agent_ids is None:
-            return Adopted()
-        name = MODULES if MODULES in read_manifest(path).components else "config"
-        contents = read_checkpoint(path, name, migrations=self.state_migrations)
-        is_trusted = allow_code or contents.manifest.is_own
-        return self._adopt_modules_of(contents.components, is_trusted=is_trusted)
-
-    def _adopt_modules_of(self, state: Mapping[str, Any], *, is_trusted: bool = False) -> Adopted:
-        """Makes the modules that a state is of, which says so."""
-        only = only_module_of(state.get("config"))
-        return self._modules.adopt(state.get(MODULES), only=only, is_trusted=is_trusted)
-
-    def _end_restore(self, adopted: Adopted, found: Collection[str], *, time_s: float) -> None:
-        """Goes on from a whole state that was taken."""
-        self._iterations.clock.restore(time_s)
-        self._note_what_is_missing(found)
-        self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
-        self._modules.warn_of_other_functions(adopted)
-
-    def _note_what_is_missing(self, found: Collection[str]) -> None:
-        """Says what a whole state that was taken had not; to be extended."""
+    def note_restored(self, found: Collection[str]) -> None:
+        """Hears which components a whole state had that was taken; to be extended."""
 
     def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
         """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
@@ -1599,7 +1503,7 @@ class Algorithm(Checkpointable, abc.ABC):
         with self._one_thread.alone("get_state()"):
             state = super().get_state(components, not_components=not_components)
             if not are_arrays_shown():
-                state = _with_own_positions(state)
+                state = with_own_positions(state)
             wants_actors = is_selected(ACTORS, components, not_components)
             if wants_actors and (actors := self._actor_states.get()):
                 state[ACTORS] = actors
@@ -1621,35 +1525,14 @@ class Algorithm(Checkpointable, abc.ABC):
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
         if isinstance(state, CheckedState):  # who checked it undoes it, too
-            self._set_parts(state)
+            self.set_parts(state)
             return
-        own = _with_own_positions(state) if isinstance(state, Mapping) else state
         with self._one_thread.alone("set_state()"):
             self._refuse_in_training_step("set_state")
-            try:
-                with undone_on_error() as undo, single_threaded_blas():
-                    undo(self._mark())
-                    undo(self._actor_states.mark(is_set=ACTORS in own))
-                    self._take_given(own)
-            except CheckpointError:
-                raise
-            except Exception as error:
-                raise misfitting_state(state, error, name=type(self).__name__) from error
+            self._restoring.from_user(state)
 
-    def _take_given(self, state: State) -> None:
-        """Takes a user's state, whole or in part; its caller undoes what fails."""
-        adopted = Adopted()
-        if is_whole(state):
-            adopted = self._adopt_modules_of(state)
-            self._check_learnt(state, adopted.made)
-        if is_whole(state) and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
-            state = {name: part for name, part in state.items() if name != SAMPLE_AHEAD}
-        self._check_given(state)
-        self._set_parts(state)
-        self._modules.complete(adopted)
-
-    def _set_parts(self, state: State) -> None:
-        """Gives the parts their states, and the runners what follows."""
+    def set_parts(self, state: State) -> None:
+        """Gives the parts a state that was checked, and the runners what follows."""
         with signals_deferred():  # an interrupt leaves all of it, or none
             if is_whole(state) and not (self._ahead.is_on and SAMPLE_AHEAD in state):
                 self._ahead.drop()  # of a run with sample_ahead=False, or for one
@@ -1657,53 +1540,6 @@ class Algorithm(Checkpointable, abc.ABC):
             self.send_policy()
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
-
-    def _check_learnt(self, said: Mapping[str, Any] | None, made: Collection[ModuleId]) -> None:
-        """Raises unless a state says what the modules have learnt that were made for it."""
-        learnt = (said or {}).get("learner")
-        if len(self.learners) == 1 or not isinstance(learnt, Mapping):
-            return
-        if lacking := sorted({*made} - {*learnt}):
-            raise CheckpointMismatchError(
-                f"The state says in {MODULES!r} that there are modules which its component "
-                f"'learner' lacks: {', '.join(map(repr, lacking))}; they would begin untrained. "
-                "Nothing was changed. Give what get_state() returned."
-            )
-
-    def _check_names(
-        self, expected: Collection[str], found: Collection[str], *, path: PathLike
-    ) -> None:
-        """Raises unless there are the components that are expected, but for those that may lack."""
-        if ATTRIBUTES in expected and ATTRIBUTES not in found:
-            _LOGGER.warning(
-                "The checkpoint %s holds no attributes of %s; they stay as they are.",
-                path,
-                type(self).__name__,
-            )
-        may_differ = {ACTORS, ATTRIBUTES, SAMPLE_AHEAD, *self._may_differ()}
-        both = ([name for name in names if name not in may_differ] for names in (expected, found))
-        try:
-            check_names(self, *both, path=path)
-        except CheckpointMismatchError as error:
-            hint = settings_behind(self.config, {*expected} ^ {*found})
-            raise CheckpointMismatchError(f"{error}{hint}") from None
-
-    def _may_differ(self) -> Collection[str]:
-        """Components of a subclass that either a checkpoint or the algorithm may lack."""
-        return ()
-
-    def _check_given(self, state: State) -> None:
-        known = [ACTORS, *dict(self.get_checkpointable_components())]
-        if isinstance(state, Mapping) and not {*state} <= {*known}:
-            known += [own for own in self.get_state() if own not in known]  # those of a subclass
-        check_given_state(
-            state,
-            name=type(self).__name__,
-            known=known,
-            check_state=self.check_state,
-            config=self.config,
-        )
-        warn_of_networks_in_state(state, self.get_state(("config", MODULES)))
 
     # ---- end
 
@@ -1797,9 +1633,3 @@ def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> M
         f"{did_you_mean(module_id, known, IN_BRACKETS)}; there is "
         f"{', '.join(map(repr, known))}. Name one of these."
     )
-
-
-def _with_own_positions(state: State) -> State:
-    """The same state, in which whoever has it may change running episodes."""
-    own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
-    return {**state, **own}

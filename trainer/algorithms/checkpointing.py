@@ -53,6 +53,7 @@ from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Merge
 from trainer.connectors import NormalizationStatistics
+from trainer.episodes.episode_state import copied_containers
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
@@ -81,6 +82,16 @@ class CheckedState(dict[str, Any]):
 def is_whole(state: Any) -> bool:
     """Whether a state says which modules it has: not if it is only a part of one."""
     return isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
+
+
+_WITH_POSITIONS: Final = ("env_runners", "evaluation")
+"""Components with running episodes, which runners and the main process share."""
+
+
+def with_own_positions(state: State) -> State:
+    """The same state, in which whoever has it may change running episodes."""
+    own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
+    return {**state, **own}
 
 
 _OWN_WAYS: Final = frozenset({"get_state", "set_state", "_own_state"})

@@ -64,6 +64,10 @@ class SampleAhead:
         self._algorithm.send_policy()
         self._algorithm.env_runner_group.begin_sample(num_steps, **request)
 
+    def part_of(self, state: State) -> State:
+        """A whole state without its own part if it is off: that is of a run where it was on."""
+        return state if self.is_on else {k: v for k, v in state.items() if k != SAMPLE_AHEAD}
+
     def drop(self) -> None:
         """Lets the next sample be played with the newest weights."""
         self.acting = None
