@@ -52,6 +52,7 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import OneThread
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
+from trainer_toolkit.plain_classes import to_plain
 from trainer_toolkit.trees import copied_if_possible
 
 # ---- asking
@@ -727,7 +728,7 @@ class EnvTasks:
     def positions(self) -> list[State]:
         """The tasks as slots of a state without running episodes; empty if there are none."""
         return [
-            SlotPosition(tasks=position.task_now).to_state()
+            to_plain(SlotPosition(tasks=position.task_now))
             for position in self._records.positions()
             if position.tasks
         ]
