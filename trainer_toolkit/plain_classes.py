@@ -13,7 +13,7 @@
 
 | type | plain data | checked as |
 |---|---|---|
-| `int`, `float`, `bool`, `str`, `bytes` | itself | `COUNT`, `ANY_NUMBER`, `FLAG`, `TEXT`, bytes |
+| `int`, `float`, `bool`, `str`, `bytes` | itself | a count from 0, a number, a truth value … |
 | `X | None`, `Literal[…]` | as of X, or None; itself | either; one of |
 | `tuple[X, ...]`, `list[X]`, `Sequence[X]` | a list | `list_of` |
 | `Mapping[str, X]`, `dict[str, X]` | a dict | `dict_of` |
@@ -23,8 +23,8 @@
 | `Any` | itself | anything |
 
 A class that is none of these says it by a class method `plain_form(*forms)`, given the forms of its
-type's arguments. A field with `Plain(is_rare=True)` is left out while it has its default, one with
-`Plain(is_kept=False)` always.
+type's arguments. Of several `Plain` for one field, each adds what it says. A field with
+`Plain(is_rare=True)` is left out while it has its default, one with `Plain(is_kept=False)` always.
 """
 
 from __future__ import annotations
@@ -82,14 +82,29 @@ class Form:
         check: for the plain data.
         to: from a value, and what makes plain data of arrays, to the plain data.
         back: from plain data that was checked to the value.
-        is_rare, is_kept: of a field: see `Plain`.
     """
 
     check: Check
-    to: Callable[[Any, ArrayMaker], Any]
+    to: Callable[[Any, ArrayMaker], Any] = lambda value, _: value
     back: Callable[[Any], Any] = itself
-    is_rare: bool = False
-    is_kept: bool = True
+
+    @property
+    def is_itself(self) -> bool:
+        """Whether values are their own plain data."""
+        return self.to is Form.to and self.back is itself
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    form: Form
+    is_rare: bool
+    has_default: bool
+    default: Any
+
+    def is_default(self, value: Any) -> bool:
+        default = self.default
+        return value is default or (type(value) is type(default) and bool(value == default))
 
 
 def to_plain(
@@ -104,18 +119,18 @@ def to_plain(
     """
     kind: Any = type(value)
     found = {}
-    for field, form in _fields(kind):
+    for field in _fields(kind):
         part = getattr(value, field.name)
-        may_go = form.is_rare or not keeps_defaults
-        if not (may_go and is_default(field, part)):
-            found[field.name] = form.to(part, array)
+        may_go = field.has_default and (field.is_rare or not keeps_defaults)
+        if not (may_go and field.is_default(part)):
+            found[field.name] = field.form.to(part, array)
     return found
 
 
 def from_plain(kind: type[_Value], plain: Mapping[str, Any]) -> _Value:
     """The value that `to_plain` was called on; `plain` was checked with `check_of`."""
     of_any: Any = kind
-    forms = {field.name: form for field, form in _fields(of_any)}
+    forms = {field.name: field.form for field in _fields(of_any)}
     return kind(**{name: forms[name].back(part) for name, part in plain.items()})
 
 
@@ -129,30 +144,27 @@ def check_of(kind: type, *, needs_defaults: bool = True) -> Check:
     """
     required: dict[str, Check] = {}
     optional: dict[str, Check] = {}
-    for field, form in _fields(kind):
-        may_go = form.is_rare or (not needs_defaults and _has_default(field))
-        (optional if may_go else required)[field.name] = form.check
+    for field in _fields(kind):
+        may_go = field.has_default and (field.is_rare or not needs_defaults)
+        (optional if may_go else required)[field.name] = field.form.check
     return checks.fields(required, optional=optional)
 
 
-def is_default(field: dataclasses.Field[Any], part: Any) -> bool:
-    """Whether a part of a value is what the field has by default."""
-    if field.default_factory is not dataclasses.MISSING:
-        return not part and type(part) is type(field.default_factory())
-    default = field.default
-    return part is default or (type(part) is type(default) and bool(part == default))
-
-
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is not missing or field.default_factory is not missing
-
-
 @functools.cache
-def _fields(kind: Any) -> list[tuple[dataclasses.Field[Any], Form]]:
+def _fields(kind: Any) -> list[_Field]:
+    """Those that are kept."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    forms = [(field, _form(hints[field.name])) for field in dataclasses.fields(kind)]
-    return [(field, form) for field, form in forms if form.is_kept]
+    found = []
+    for field in dataclasses.fields(kind):
+        plain = _said_of(hints[field.name])
+        if not plain.is_kept:
+            continue
+        missing, default = dataclasses.MISSING, field.default
+        if field.default_factory is not missing:
+            default = field.default_factory()
+        is_given = default is not missing
+        found.append(_Field(field.name, _form(hints[field.name]), plain.is_rare, is_given, default))
+    return found
 
 
 # ---- forms of types
@@ -168,13 +180,9 @@ _SCALARS: Final[Mapping[Any, Check]] = {
 }
 
 
-def _as_it_is(value: Any, _: ArrayMaker) -> Any:
-    return value
-
-
 def _form(hint: Any) -> Form:
     if hint in _SCALARS:
-        return Form(_SCALARS[hint], _as_it_is)
+        return Form(_SCALARS[hint])
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return Form(
             check_of(hint),
@@ -183,36 +191,46 @@ def _form(hint: Any) -> Form:
         )
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return _annotated(*arguments)
+        return _annotated(arguments[0], _said_of(hint))
     if origin in (Union, types.UnionType):
         return _either([_form(one) for one in arguments])
     if origin is Literal:
-        return Form(checks.one_of(*arguments), _as_it_is)
+        return Form(checks.one_of(*arguments))
     if origin is np.ndarray:
         return Form(checks.array(), lambda value, array: array(value))
-    if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
-        kind = tuple if origin is tuple else list
-        return _sequence(kind, _form(arguments[0]))
+    if origin is tuple and arguments[1:] == (...,):
+        return _sequence(tuple, _form(arguments[0]))
     if isinstance(origin, type) and hasattr(origin, "plain_form"):
         form: Form = origin.plain_form(*map(_form, arguments))
         return form
+    if isinstance(origin, type) and origin is not tuple and issubclass(origin, Sequence):
+        return _sequence(list, _form(arguments[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(_form(arguments[1]))
     raise TypeError(f"There is no plain data for {hint}; expected a type of the table or Plain().")
 
 
-def _annotated(hint: Any, *notes: Any) -> Form:
-    plain = next((note for note in notes if isinstance(note, Plain)), Plain())
-    is_said = plain.check is not None and plain.to is not None and plain.back is not None
-    needs_type = plain.is_kept and not is_said
-    form = _form(hint) if needs_type else Form(checks.anything(), _as_it_is)
-    to, back = plain.to, plain.back
+def _said_of(hint: Any) -> Plain:
+    """What a field's type says beside the type, all together."""
+    notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    said: dict[str, Any] = {}
+    for note in notes:
+        if isinstance(note, Plain):
+            said |= {
+                name: part for name, part in vars(note).items() if part != getattr(Plain, name)
+            }
+    return Plain(**said)
+
+
+def _annotated(hint: Any, plain: Plain) -> Form:
+    check, to, back = plain.check, plain.to, plain.back
+    if check is not None and to is not None and back is not None:  # then the type may be any
+        return Form(check, lambda value, _: to(value), back)
+    form = _form(hint)
     return Form(
-        plain.check or form.check,
+        check or form.check,
         form.to if to is None else lambda value, _: to(value),
         back or form.back,
-        plain.is_rare,
-        plain.is_kept,
     )
 
 
@@ -220,8 +238,10 @@ def _either(forms: Sequence[Form]) -> Form:
     """That of None and one other, or of several whose values are their own plain data."""
     others = [form for form in forms if form.check is not checks.NOTHING]
     check = checks.either(*(form.check for form in forms))
-    if len(others) != 1:
-        return Form(check, _as_it_is)
+    if all(form.is_itself for form in others):
+        return Form(check)
+    if len(others) > 1:
+        raise TypeError("Which of several kinds plain data is of cannot be told; expected Plain().")
     (other,) = others
     return Form(
         check,

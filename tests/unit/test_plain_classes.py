@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -162,11 +162,28 @@ def test_any_value_comes_back_with_and_without_defaults(position: Position) -> N
         assert to_plain(from_plain(Position, plain)) == to_plain(position)
 
 
-def test_a_type_without_plain_data_is_refused_when_it_is_first_asked_for() -> None:
-    @dataclass
-    class Odd:
-        value: complex = 1j
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [(complex, "complex"), (tuple[int, str], "tuple"), (Task | list[int], "several kinds")],
+)
+def test_a_type_without_plain_data_is_refused_when_it_is_first_asked_for(
+    kind: Any, problem: str
+) -> None:
+    made = make_dataclass("Odd", [("value", kind, None)])
+    with pytest.raises(TypeError, match=problem):
+        to_plain(made())
 
-    Odd.__annotations__["value"] = complex
-    with pytest.raises(TypeError, match="complex"):
-        to_plain(Odd())
+
+def test_what_two_notes_say_holds_together_and_a_made_default_counts() -> None:
+    digit = Annotated[int, Plain(check=Check("a digit", lambda value: value in range(10)))]
+    made = make_dataclass(
+        "Made",
+        [
+            ("count", Annotated[digit, RARE], 3),
+            ("rows", list[int], field(default_factory=lambda: [1])),
+        ],
+    )
+    assert to_plain(made(), keeps_defaults=False) == {}
+    assert to_plain(made(rows=[])) == {"rows": []}
+    assert [*check_of(made)({"rows": [], "count": 12})]
+    assert from_plain(made, {"rows": []}).count == 3

@@ -476,7 +476,7 @@ class SampleRequest:
     random_actions: bool = False
     force_reset: bool = False
     timestep: int = 0
-    steps_per_chunk: tuple[int, int] | None = None
+    steps_per_chunk: Annotated[tuple[int, int] | None, NOT_KEPT] = None
     returns_episodes: bool = True
 
 
