@@ -11,6 +11,7 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -490,7 +491,8 @@ class EnvRunnerGroup:
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_specs, agents=self.agent_ids)
+        spec = replace(self._records.spec, table=self.table)
+        return replay(record, spec, self.module_specs, agents=self.agent_ids)
 
     # ---- the user's own code in the runners
 
@@ -711,7 +713,7 @@ class EnvRunnerGroup:
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
         with self._asking.alone():
-            self._end_calls()
+            self.end_calls()
             self.slot_states.set_state(state)
 
     # ---- what runners hold
@@ -750,22 +752,21 @@ class EnvRunnerGroup:
         self._records.act_with(policy)
 
     def mark(self) -> Undo:
-        """What puts back how all runners act and where they stand.
-
-        Background calls of users' functions are waited for: what they change belongs to it. Those
-        that are made later end when it is undone.
-        """
-        self.calls.finish()
+        """What puts back how all runners act and where they stand; calls are ended before."""
         policy, put_slots_back = self.policy, self.slot_states.mark()
 
         def undo() -> None:
-            self._end_calls()
-            self._act_with(policy)
-            put_slots_back()
+            with contextlib.ExitStack() as both:
+                both.callback(put_slots_back)
+                self._act_with(policy)
 
         return undo
 
-    def _end_calls(self) -> None:
+    def finish_calls(self) -> None:
+        """Waits for background calls of users' functions."""
+        self.calls.finish()
+
+    def end_calls(self) -> None:
         """Ends background calls of users' functions, and a sample that was asked for ahead."""
         self.calls.abandon()
         if self._ahead is not None:
