@@ -28,7 +28,7 @@ It knows nothing of reinforcement learning: it sees named components whose state
 Every error is a `CheckpointError`; the tree is drawn in `checkpoints.errors`.
 """
 
-from checkpoints.checkpointable import Checkpointable, HasLargeArrays, state_array
+from checkpoints.checkpointable import Checkpointable
 from checkpoints.code import pack_code, read_code
 from checkpoints.codec import NewArray, decode, encode
 from checkpoints.comparison import (
@@ -57,8 +57,10 @@ from checkpoints.listing import (
     find_checkpoints,
     latest_checkpoint,
 )
+from checkpoints.live_arrays import state_array
 from checkpoints.manifest import FileEntry, Manifest, version_differences
 from checkpoints.reader import CheckpointContents, read_checkpoint, read_manifest, verify
+from checkpoints.restoring import HasLargeArrays
 from checkpoints.retention import Retention, apply_retention
 from checkpoints.state_shapes import check_shape
 from checkpoints.weights import export_weights, load_weights

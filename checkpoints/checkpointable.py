@@ -7,34 +7,22 @@ and undoes what fails.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import logging
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Final, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from checkpoints.codec import NewArray, decode, encode
 from checkpoints.component_paths import (
     ComponentNames,
     below,
-    is_inside,
     is_selected,
-    select,
     selected,
-    unflatten,
 )
 from checkpoints.components import (
     CONSTRUCTORS,
-    WHOLE,
     HasState,
-    at_root,
-    below_root,
     check_enough,
     check_given,
     check_own_keys,
@@ -42,32 +30,25 @@ from checkpoints.components import (
     check_tree,
     checkpoint_and_root,
     constructors_of,
-    failed_component,
     flatten,
-    joined,
-    leaves,
     migrations_of,
     naming_component,
-    reachable,
     read_constructor,
     refuse_reserved,
 )
 from checkpoints.errors import (
-    CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
     StateError,
 )
 from checkpoints.listing import PathLike
+from checkpoints.live_arrays import live_state
 from checkpoints.manifest import (
     NO_MIGRATIONS,
-    Manifest,
     StateMigrations,
     newest_version,
-    version_differences,
-    written_by_others,
 )
-from checkpoints.reader import read_checkpoint
+from checkpoints.restoring import SavedState, restore
 from checkpoints.writer import (
     BackgroundSave,
     EncodedCheckpoint,
@@ -77,55 +58,6 @@ from checkpoints.writer import (
 )
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean, shown
-from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
-
-# ---- live arrays
-#
-# States so large that they must not be in memory twice. Saving: `get_state()` gives out arrays of
-# its own, which stay as they are whatever the object does next. A writer that puts them into a file
-# before anything can change them does not need that, and a copy of a large replay buffer may not
-# fit into memory.
-#
-# Restoring: an object that keeps its arrays in memory of its own shape lets the reader fill that
-# memory itself, and undoes a restore that fails without having been copied before.
-
-_State = TypeVar("_State")
-_ARE_SHOWN: Final = ContextVar("_ARE_SHOWN", default=False)
-
-
-def live_state(get_state: Callable[[], _State]) -> _State:
-    """Return what `get_state()` gives, which may show arrays that the object goes on using.
-
-    In a context of its own, so that there is nothing to put back: an interrupt in between that left
-    arrays shown from then on would make states change unnoticed.
-    """
-    context = contextvars.copy_context()
-    context.run(_ARE_SHOWN.set, True)
-    return context.run(get_state)
-
-
-def state_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what `get_state()` is to give out for an array: a copy; itself in `live_state`."""
-    return array if _ARE_SHOWN.get() else np.array(array)
-
-
-def are_arrays_shown() -> bool:
-    """Return whether a state is asked for in `live_state`: what it shows will not be changed."""
-    return _ARE_SHOWN.get()
-
-
-@runtime_checkable
-class HasLargeArrays(Protocol):
-    """What a part offers besides `get_state` and `set_state` if its arrays must not be copied."""
-
-    def restoring_large_arrays(self) -> AbstractContextManager[NewArray]:
-        """Return the block within which `set_state` may be called once.
-
-        An exception that leaves the block undoes what was done in it; no other copy is kept of the
-        previous state. It gives a function that makes the large arrays of the state, from dtype and
-        shape: they are filled before `set_state` gets them, which may keep their memory.
-        """
-
 
 # ---- checkpointable
 
@@ -159,8 +91,8 @@ class Checkpointable:
 
         state_migrations = {"state": [add_name]}       # version 2: states have a name
 
-    Life of a restore: `_check_manifest` · every file verified, decoded and migrated · names
-    compared · `check_state` · `set_state` (undone if it raises) · `_on_restored`.
+    A restore (`checkpoints.restoring`): every file verified, decoded and migrated · names compared
+    · `check_state` · `set_state`, undone if it raises.
 
     Attributes:
         state_migrations: path of a component → pure functions, oldest first, each from a version of
@@ -168,8 +100,6 @@ class Checkpointable:
     """
 
     state_migrations: ClassVar[StateMigrations] = NO_MIGRATIONS
-    _versions_in_metadata: ClassVar[tuple[str, ...]] = ()
-    """Keys of the metadata that name versions which matter to the state."""
     _save_under_way: BackgroundSave | None = None
     """Of an instance only while a save in the background is under way, or its end unnoticed."""
 
@@ -322,15 +252,8 @@ class Checkpointable:
         Without a given state, the present one.
         """
         check_tree(self, Checkpointable)
-        present = live_state(self.get_state)
-        components = flatten(self, present)
-        check_own_keys(self, Checkpointable, present)
-        refuse_reserved(self, components)
+        components = self._present_components() if state is None else self._given_components(state)
         migrations = migrations_of(self)
-        if state is not None:
-            given = flatten(self, state)
-            self._check_given_state(expected=components, given=given)
-            components = given
         constructors = constructors_of(self)
         if constructors:
             components = {**components, CONSTRUCTORS: constructors}
@@ -346,16 +269,19 @@ class Checkpointable:
         """Return whether what is saved opens without a question later. To be overridden."""
         return True
 
-    def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
-        missing = [name for name in expected if name not in given]
-        unknown = [name for name in given if name not in expected]
-        if missing or unknown:
-            raise StateError(
-                f"save_to_path(state=...) was given a state of {type(self).__name__} "
-                f"{f'without {missing}' if missing else ''}{' and ' if missing and unknown else ''}"
-                f"{f'with the unknown {unknown}' if unknown else ''}. Give what get_state() "
-                "returned, whole."
-            )
+    def _present_components(self) -> dict[str, Any]:
+        """Return the components of the present state; large arrays show their own memory."""
+        present = live_state(self.get_state)
+        components = flatten(self, present)
+        check_own_keys(self, Checkpointable, present)
+        refuse_reserved(self, components)
+        return components
+
+    def _given_components(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the components of a whole state that is to be saved."""
+        given = flatten(self, state)
+        refuse_part(self, expected=self._present_components(), given=given)
+        return given
 
     def _metadata_of(self, state: Mapping[str, Any] | None) -> dict[str, Any]:  # noqa: ARG002
         """Return the metadata that belong to a given state; None is the present one."""
@@ -507,82 +433,7 @@ class Checkpointable:
                 f"{', '.join(kwargs)}. It takes `component` and `filesystem`."
             )
         self.finish_saving()
-        with contextlib.ExitStack() as undone_by_themselves:
-            large = {
-                name: undone_by_themselves.enter_context(part.restoring_large_arrays())
-                for name, part in leaves(self).items()
-                if isinstance(part, HasLargeArrays) and is_inside(name, component)
-            }
-            self._restore(path, component, large)
-        self._on_restored()
-
-    def _restore(
-        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
-    ) -> None:
-        """Restore what the checkpoint holds; the components of `large` undo themselves."""
-        checkpoint, root = checkpoint_and_root(path, component)
-        contents = read_checkpoint(
-            checkpoint,
-            joined(root, component or "") or None,
-            check_manifest=lambda manifest: self._check_before_reading(manifest, root=root),
-            migrations={at_root(n, root): steps for n, steps in migrations_of(self).items()},
-            array_makers={at_root(name, root): make for name, make in large.items()},
-        )
-        found = {
-            below_root(name, root): state
-            for name, state in contents.components.items()
-            if name != CONSTRUCTORS
-        }
-        before = flatten(self, live_state(self.get_state))
-        expected = select(before, component) if component in reachable(before) else []
-        self._check_components(expected=expected, found=list(found), path=path)
-        manifest, state = contents.manifest, self._assemble(found)
-        self._guarded(self.check_state, state, path=path, manifest=manifest)
-        # As bytes: the state shows live arrays, which set_state() is about to change.
-        undo = {
-            name: encode(before[name], name=f"components[{name!r}]")
-            for name in expected
-            if name not in large
-        }
-        del before
-        self._guarded(self.set_state, state, path=path, manifest=manifest, undo=undo)
-
-    def _guarded(
-        self,
-        take: Callable[[Any], None],
-        state: Any,
-        *,
-        path: PathLike,
-        manifest: Manifest,
-        undo: Mapping[str, bytes] | None = None,
-    ) -> None:
-        """Call a method with a state; on an error undo, and say what did not fit."""
-        try:
-            take(state)
-        except BaseException as error:
-            if undo:
-                self._undo(undo, error, path=path)
-            if not isinstance(error, Exception):
-                raise  # an interrupt stays an interrupt
-            raise CheckpointMismatchError(
-                f"{path} is intact, but its {self._place_of(error, state)} does not fit this "
-                f"{type(self).__name__}, whose {take.__name__}() did not accept it: "
-                f"{_text(error)}. "
-                f"{'Nothing was changed' if undo is None else 'The object has its previous state'}"
-                f"{'.' if undo is None else ' back.'} Restore into an object that was built with "
-                f"the same settings.{written_by_others(manifest, self._versions_here())}"
-            ) from error
-
-    def _place_of(self, error: BaseException, state: Any) -> str:
-        """Name the component that was not accepted, or those among which it is."""
-        place = failed_component(error)
-        if place is not None:
-            return f"component {place!r}"
-        parts = dict(self.get_checkpointable_components())
-        if not parts:
-            return "state"
-        own = [name for name in state if name not in parts] or list(state)
-        return f"component {' or '.join(map(repr, own))}"
+        restore(self, SavedState.read(self, path, component))
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
         """Return what the manifest says of this object (plain JSON data). To be extended.
@@ -591,67 +442,18 @@ class Checkpointable:
         """
         return {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
 
-    def _check_manifest(self, manifest: Manifest) -> None:
-        """Raise to refuse a checkpoint before its payload is read. To be overridden.
 
-        Not asked if the object's state is a part of another object's checkpoint.
-        """
-
-    def _check_before_reading(self, manifest: Manifest, *, root: str = "") -> None:
-        if not root:
-            self._check_manifest(manifest)
-        other = version_differences(manifest, self._versions_here(), only_minor=True)
-        if other:
-            _LOGGER.warning(
-                "The checkpoint was written by %s. It is read all the same; numbers computed from "
-                "here on may differ in their last bits from those of the program that wrote it.",
-                ", ".join(other),
-            )
-
-    def _versions_here(self) -> dict[str, str]:
-        own = self._checkpoint_metadata() if self._versions_in_metadata else {}
-        return {name: str(own[name]) for name in self._versions_in_metadata}
-
-    def _check_components(
-        self, *, expected: Collection[str], found: Collection[str], path: PathLike
-    ) -> None:
-        """Raise unless the checkpoint holds exactly the components of this object.
-
-        To be extended by classes with components that may be missing.
-        """
-        missing = [name for name in expected if name not in found]
-        unknown = [name for name in found if name not in expected]
-        problems = []
-        if missing:
-            problems.append("it lacks " + ", ".join(map(repr, missing)))
-        if unknown:
-            hints = [f"{name!r}{did_you_mean(name, missing, IN_BRACKETS)}" for name in unknown]
-            problems.append("it holds the unknown " + ", ".join(hints))
-        if problems:
-            raise CheckpointMismatchError(
-                f"{path} does not fit this {type(self).__name__}: {'; '.join(problems)}. "
-                "Nothing was changed. Build the object with the settings that the checkpoint was "
-                "saved with, or restore one part with `component=...`."
-                f"{_if_it_is_a_part(missing, unknown, path)}"
-            )
-
-    def _on_restored(self) -> None:
-        """Do what has to follow a successful restore, such as telling workers. To be overridden."""
-
-    def _assemble(self, components: Mapping[str, Any]) -> Any:
-        if not self.get_checkpointable_components():
-            return components[WHOLE]
-        return unflatten(components)
-
-    def _undo(self, undo: Mapping[str, bytes], error: BaseException, *, path: PathLike) -> None:
-        try:
-            self.set_state(self._assemble({name: decode(data) for name, data in undo.items()}))
-        except Exception as second:  # noqa: BLE001 - raised again as our own, with both reasons
-            raise CheckpointError(
-                f"Restoring {path} failed ({_text(error)}), and so did giving the "
-                f"{type(self).__name__} its previous state back ({_text(second)}). It is in a "
-                "mixed state: discard it and build a new one."
-            ) from error
+def refuse_part(owner: object, *, expected: Collection[str], given: Collection[str]) -> None:
+    """Raise a StateError unless a state that is to be saved has all components, and no others."""
+    missing = [name for name in expected if name not in given]
+    unknown = [name for name in given if name not in expected]
+    if missing or unknown:
+        raise StateError(
+            f"save_to_path(state=...) was given a state of {type(owner).__name__} "
+            f"{f'without {missing}' if missing else ''}{' and ' if missing and unknown else ''}"
+            f"{f'with the unknown {unknown}' if unknown else ''}. Give what get_state() "
+            "returned, whole."
+        )
 
 
 def refuse_filesystem(filesystem: object) -> None:
@@ -662,18 +464,3 @@ def refuse_filesystem(filesystem: object) -> None:
             "file system promises the renames that make them crash-safe. Save to a local path, "
             "then copy the directory."
         )
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, CheckpointMismatchError):
-        return str(error).rstrip(".")
-    return f"{type(error).__name__}: {str(error).rstrip('.')}"
-
-
-def _if_it_is_a_part(missing: list[str], unknown: list[str], path: PathLike) -> str:
-    if missing != [WHOLE] or not unknown:
-        return ""
-    return (
-        " If the state of this object is a part of that checkpoint, give the path of the part, "
-        f"such as {str(Path(path) / unknown[0])!r}."
-    )

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from checkpoints.codec import encode
 from checkpoints.component_paths import check_name
@@ -40,7 +40,7 @@ class HasState(Protocol):
 class HasParts(Protocol):
     """What an object offers that consists of parts, or whose states have changed."""
 
-    state_migrations: StateMigrations
+    state_migrations: ClassVar[StateMigrations]
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """Return (name, object) for each part."""

@@ -167,10 +167,10 @@ def remove_checkpoint(path: Path, file_system: FileSystem) -> None:
 def remove_unfinished(parent: Path, file_system: FileSystem) -> None:
     """Remove what killed saves and removals left in a directory of checkpoints.
 
-    An empty directory stays: it may be anybody's.
+    An empty directory may be anybody's, and stays unless it is called by a number, as these are.
     """
     for path in [parent / name for name in directories_in(parent)]:
-        if _save_folders(path) and is_unfinished(path):
+        if is_unfinished(path) and (path.name.isdecimal() or _save_folders(path)):
             clear(path, file_system)
             _remove_if_empty(path, file_system)
 

@@ -139,7 +139,8 @@ SHOWN: Final = {
         ("PPO", "PPO, memory", "PG, whole episodes"),
     ),
     "trainer/env_runners/messages.py": Shown(
-        "unit/test_env_slot unit/test_slot_env_state", ("PG, whole episodes", "DQN", "PPO, memory")
+        "unit/test_policy_snapshot unit/test_env_slot unit/test_slot_env_state",
+        ("PG, whole episodes", "DQN", "PPO, memory"),
     ),
     "trainer/runner_group/records.py": Shown(
         "unit/test_post_mortem integration/test_scripted_engine integration/test_curriculum "
@@ -248,11 +249,8 @@ MUTANTS: Final[list[Mutant]] = [
     # ---- learning and its state
     *_of(
         "trainer/learners/learner.py",
-        (
-            "self.set_state(before)\n            raise\n        self.num_updates += 1",
-            "raise\n        self.num_updates += 1",
-        ),
-        ("            raise\n        self.num_updates += 1", "            raise"),
+        ("            undo(self.mark())\n            metrics", "            metrics"),
+        ("            self.num_updates += 1\n        metrics[", "        metrics["),
         ("rng = self._random.at(self.num_updates)", "rng = self._random.at(0)"),
         ("target *= 1.0 - tau", "target *= 1.0"),
         (
@@ -749,8 +747,8 @@ MUTANTS: Final[list[Mutant]] = [
     *_of(
         "trainer/runner_group/records.py",
         (
-            "        self.callbacks = callbacks\n        if self.sent_table",
-            "        if self.sent_table",
+            "        self.callbacks = callbacks\n        if self.sent",
+            "        if self.sent",
         ),
         (
             "self.callbacks if self.is_ahead else None,",
@@ -761,7 +759,7 @@ MUTANTS: Final[list[Mutant]] = [
             "            self.set_task(index, task)\n        self.callbacks",
             "            pass\n        self.callbacks",
         ),
-        ('            record.is_continued = state["is_continued"]\n', ""),
+        ("        self.is_continued = is_continued\n", ""),
         (
             "else replace(position.restarted(), env_state=position.env_state)",
             "else position.restarted()",
@@ -774,10 +772,14 @@ MUTANTS: Final[list[Mutant]] = [
             "        self.positions = tuple(position.restarted(skip) for position in self.positions)\n        self.is_ahead = True\n",
             "        self.is_ahead = True\n",
         ),
+    ),
+    *_of(
+        "trainer/env_runners/messages.py",
         (
-            "self.normalization if self.normalization is not self.sent_normalization else None,",
+            "None if self.normalization is sent.normalization else self.normalization,",
             "None,",
         ),
+        ("        if sent is None or sent.table is not self.table:", "        if sent is None:"),
     ),
     *_of(
         "trainer/runner_group/rounds.py",
@@ -788,7 +790,7 @@ MUTANTS: Final[list[Mutant]] = [
         "trainer/runner_group/plays.py",
         ("record.positions, record.is_ahead = self._positions[index], True", "pass"),
         ("replace(result, num_episodes_lost=0, num_env_steps_lost=0)", "result"),
-        ("record.is_given_up or record.holds(weights) for", "True for"),
+        ("record.is_given_up or record.sent is policy for", "True for"),
         ("return self._requests == requests and all(", "return all("),
     ),
     *_of(
@@ -830,16 +832,14 @@ MUTANTS: Final[list[Mutant]] = [
     ),
     # ---- a whole algorithm
     *_of(
+        "trainer/algorithms/restoring.py",
+        ("            algorithm.set_state(CheckedState(before))\n", ""),
+        ("            iterations.clock = clock\n", ""),
+        ("            put_modules_back()\n", ""),
+        ("            for mark in marks:\n                mark()\n", ""),
+    ),
+    *_of(
         "trainer/algorithms/algorithm.py",
-        (
-            "                self.set_state(before)\n            self._iterations.clock",
-            "                pass\n            self._iterations.clock",
-        ),
-        (
-            "            with single_threaded_blas():\n                made = make()\n            self._is_undoable = is_nested",
-            "            with single_threaded_blas():\n                made = make()",
-        ),
-        ("            self._iterations.clock = clock\n", ""),
         (
             "                learner.normalize_with(dataclasses.replace(learner.normalization, rewards=rewards))\n",
             "",
@@ -847,14 +847,11 @@ MUTANTS: Final[list[Mutant]] = [
     ),
     *_of(
         "trainer/algorithms/on_and_off_policy.py",
-        ("                buffer.rollback()\n", "                pass\n"),
+        ("return [buffer.mark() for buffer in self.replay_buffers.values()]", "return []"),
     ),
     *_of(
         "trainer/learners/learner_group.py",
-        (
-            "                self[id_].set_state(state)\n            raise",
-            "                pass\n            raise",
-        ),
+        ("                    undo(learner.mark())\n", "                    pass\n"),
     ),
     *_of(
         "trainer/algorithms/checkpointing.py",

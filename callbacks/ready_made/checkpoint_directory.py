@@ -6,7 +6,6 @@ named as this file names them are ever counted or removed: what a user saves bes
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +45,7 @@ def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
     """
     try:
         make_directories(path, FileSystem())
-        if claim(path, algorithm):
-            _clear_up(path)
+        claim(path, algorithm)
     except BlockingIOError as error:
         raise CheckpointWriteError(
             f"{path} is in use: {error} keeps its checkpoints there. Two runs in one directory "
@@ -59,14 +57,6 @@ def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
             f"Checkpoints cannot be kept in {path}: {error}. Nothing was written. {remedy(error)}; "
             "or give another directory."
         ) from error
-
-
-def _clear_up(path: Path) -> None:
-    """Removes what saves of dead processes left."""
-    remove_unfinished(path, FileSystem())
-    for folder in path.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # only what is empty can be removed so
-            folder.rmdir()
 
 
 # ---- checkpoint directory
@@ -147,6 +137,8 @@ class CheckpointDirectory:
     def remove(self, names: Sequence[str], *, saved: str, is_verified: bool = False) -> None:
         """Removes checkpoints by name, after one that was just saved has been verified.
 
+        What killed saves and removals left goes, too.
+
         Args:
             names: what to remove; names that do not exist are passed over.
             saved: the name of the new one, which has to be whole before others go.
@@ -160,6 +152,7 @@ class CheckpointDirectory:
             verify(self.path / saved)
         for path in present:
             remove_checkpoint(path, FileSystem())
+        remove_unfinished(self.path, FileSystem())
 
     def set_later_aside(self, iteration: int, *, files: Sequence[str] = ()) -> Path | None:
         """Moves checkpoints of later iterations out of the directory, to a new one beside it.

@@ -31,11 +31,8 @@ class _Claim:
 _CLAIMS: Final[WeakKeyDictionary[AlgorithmView, dict[Path, _Claim]]] = WeakKeyDictionary()
 
 
-def claim(path: Path, algorithm: AlgorithmView) -> bool:
+def claim(path: Path, algorithm: AlgorithmView) -> None:
     """Takes a file or directory that exists for an algorithm, until its run is over.
-
-    Returns:
-        whether it was not the algorithm's before.
 
     Raises:
         BlockingIOError: another algorithm has it; says whose it is.
@@ -44,7 +41,7 @@ def claim(path: Path, algorithm: AlgorithmView) -> bool:
     claims = _CLAIMS.setdefault(algorithm, {})
     mine = claims.get(path)
     if mine is not None and mine.lock.holds(path):
-        return False
+        return
     if _is_claimed_beside(algorithm, path):
         gc.collect()  # an algorithm without references may still hold itself
         if _is_claimed_beside(algorithm, path):
@@ -53,7 +50,6 @@ def claim(path: Path, algorithm: AlgorithmView) -> bool:
         claims[path] = _Claim(path)  # mine may be of what was removed and made again
     except BlockingIOError as error:
         raise BlockingIOError("the run of another process") from error
-    return True
 
 
 def _is_claimed_beside(algorithm: AlgorithmView, path: Path) -> bool:

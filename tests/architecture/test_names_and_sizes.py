@@ -36,9 +36,6 @@ LONG_FILES: Final[dict[str, str]] = {
     "trainer/algorithms/algorithm.py": (
         "what users see of an algorithm, half of it docstrings; the work is done by its parts"
     ),
-    "trainer/evaluation/evaluations.py": (
-        "when to evaluate and with which weights, how tickets are played, and the state of both"
-    ),
     "trainer/exploration/strategies.py": (
         "one class per ready-made strategy, and the table by which a config names them"
     ),

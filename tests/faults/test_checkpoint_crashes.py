@@ -498,10 +498,23 @@ def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path: Path) -> Non
         (tmp_path / name / "files-1").mkdir(parents=True)
         (tmp_path / name / "files-1" / "a.state").touch()
     (tmp_path / "mine" / "notes.txt").touch()
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "000001"):
+        (tmp_path / name).mkdir()
     with PathLock(tmp_path / "alive" / "files-1"):
         remove_unfinished(tmp_path, FileSystem())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "empty", "mine", "whole"]
+
+
+def test_a_removal_that_is_killed_at_any_moment_leaves_nothing_for_ever(tmp_path: Path) -> None:
+    for number in range(NUM_OPERATIONS["removal"] - 1):  # without notes, the directory goes, too
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        save(folder / "000001", OLD, Recording())
+        faulty = Interrupted(number, "after", "exit")
+        assert in_child(lambda: remove_checkpoint(folder / "000001", faulty)) == EXIT_CODE  # noqa: B023
+        remove_unfinished(folder, Recording())
+        assert found_values(folder) in ([], [OLD])
+        assert len(list(folder.iterdir())) == len(found_values(folder)), number
 
 
 def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path: Path) -> None:

@@ -258,11 +258,11 @@ def _forget_tasks(slot: dict[str, Any]) -> None:
 
 
 def _forget_changes(slot: dict[str, Any]) -> None:
-    slot["tasks"] = [[0, slot["tasks"][-1][1]]]
+    slot["tasks"] = [{**slot["tasks"][-1], "step": 0}]
 
 
 def _forget_when(slot: dict[str, Any]) -> None:
-    slot["tasks"] = [[0, task] for _, task in slot["tasks"]]
+    slot["tasks"] = [{**entry, "step": 0} for entry in slot["tasks"]]
 
 
 @pytest.mark.parametrize("forget", [_forget_tasks, _forget_changes, _forget_when])
@@ -384,18 +384,18 @@ def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes
         group = algo.env_runner_group
         algo.train()
         for place in group._records.by_index.values():
-            assert place.sync(place.weights).tasks is None
+            assert place.sync(group.policy).tasks is None
             place.is_ahead = False
         group.set_task(2)
         told = []
         for place in group._records.by_index.values():
-            told.append(place.sync(place.weights).tasks)
+            told.append(place.sync(group.policy).tasks)
             place.is_ahead = False
-            assert place.sync(place.weights).tasks is None, "once is enough"
+            assert place.sync(group.policy).tasks is None, "once is enough"
             place.is_ahead = False
         assert [[change.task for change in tasks] for tasks in told] == [[2] * 4, [2] * 4]
         group.set_task(2)
-        assert [place.sync(place.weights).tasks for place in group._records.by_index.values()] == [
+        assert [place.sync(group.policy).tasks for place in group._records.by_index.values()] == [
             None,
             None,
         ]

@@ -18,7 +18,7 @@ from checkpoints import CheckpointMismatchError, check_shape, encode, like
 from trainer import PPO, PPOConfig
 from trainer.algorithms.ppo.ppo import PPOLearner
 from trainer.connectors import Normalization
-from trainer.env_runners.messages import ModuleWeights, Weights
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, Weights
 from trainer.evaluation.evaluations import Subject, evaluation_state
 from trainer.exploration import StochasticSampling, WithSubExploration
 from trainer.modules import ByModule
@@ -142,18 +142,19 @@ def test_state_of_a_users_strategy_may_grow() -> None:
 
 def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
     weights = Weights(ByModule({"default_policy": ModuleWeights(1, {})}))
-    subject = Subject(weights, ByModule({"default_policy": Normalization()}), iteration=1)
+    policy = PolicySnapshot(weights, ByModule({"default_policy": Normalization()}))
     last = {"env_runners": {"episode_returns": [1.0], "num_x": None, 3: "x"}, "num_episodes": "few"}
     evaluator = {"num_evaluations": 1, "num_left_out": 0, "callbacks": {}, "slots": []}
     state = {"evaluator": evaluator, "last": last, "reported_at": None}
-    check_shape(state, evaluation_state(subject))
+    check_shape(state, evaluation_state(policy))
     # By a setting that the restore may have changed.
     clipped: dict[str, Any] = {"rewards": {"clip": True, "factor": None}}
-    running = {"running": {**subject.get_state(), "normalization": clipped}}
-    check_shape({**state, **running}, evaluation_state(subject))
+    by_module = {"normalization": {"default_policy": clipped}}
+    running = {"running": {**Subject(policy, iteration=1).get_state(), **by_module}}
+    check_shape({**state, **running}, evaluation_state(policy))
     clipped["rewards"]["clip"] = "x"
     with pytest.raises(CheckpointMismatchError, match="'clip'"):
-        check_shape({**state, **running}, evaluation_state(subject))
+        check_shape({**state, **running}, evaluation_state(policy))
 
 
 @pytest.mark.parametrize(("before", "later"), [(0, 0.5), (1.0, 2), (None, {"a": 1}), ([], [1])])

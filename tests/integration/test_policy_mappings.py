@@ -362,7 +362,7 @@ def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> Non
         algo.restore_from_path(tmp_path, component="learner/even", into="odd")
         now = algo.get_state("learner")["learner"]
         assert encode(now) == encode({"even": first["even"], "odd": saved["even"]})
-        assert algo.env_runner_group.has_weights(algo._weights())
+        assert algo.env_runner_group.has_weights_of(algo.newest_policy())
         algo.restore_from_path(tmp_path, component="learner/odd/rl_module", into="odd")
         now = algo.get_state("learner")["learner"]["odd"]
         weights = {"rl_module": saved["odd"]["rl_module"]}

@@ -14,6 +14,7 @@ from tests.exact_runs import Rewriting
 from tests.small_runs import small_ppo
 from trainer import PPO, CallbackError, PPOConfig, SampleBatch
 from trainer.env_runners import Weights
+from trainer.env_runners.messages import PolicySnapshot
 from trainer.metrics import comparable
 from trainer.runner_group import EnvRunnerGroup
 from trainer.testing import MultiAgentCartPole
@@ -381,13 +382,13 @@ def test_runners_hold_and_get_values_only_if_somebody_looks(
     num_env_runners: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Weights] = []
-    set_weights = EnvRunnerGroup.set_weights
+    act_with = EnvRunnerGroup.act_with
 
-    def note(group: EnvRunnerGroup, weights: Weights) -> None:
-        sent.append(weights)
-        set_weights(group, weights)
+    def note(group: EnvRunnerGroup, newer: PolicySnapshot) -> None:
+        sent.extend([] if newer.weights is None else [newer.weights])
+        act_with(group, newer)
 
-    monkeypatch.setattr(EnvRunnerGroup, "set_weights", note)
+    monkeypatch.setattr(EnvRunnerGroup, "act_with", note)
     for callbacks, expected in (({}, False), ({"on_postprocess_trajectory": plus_one}, True)):
         sent.clear()
         with config(num_env_runners).callbacks(**callbacks).build_algo() as algo:

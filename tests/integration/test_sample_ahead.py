@@ -70,11 +70,11 @@ class LaggingByHand(PPO):
 
     def training_step(self) -> None:
         sample = self.sample_steps(self.config.total_train_batch_size)
-        before = self._weights()
+        before = self.newest_policy()
         self.learn(sample)
-        self.env_runner_group.set_weights(before)
+        self.env_runner_group.act_with(before)
 
-    def _send_weights_if_others_set_them(self) -> None:
+    def _send_policy_if_others_set_weights(self) -> None:
         pass
 
 
@@ -393,7 +393,8 @@ def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
-        assert algo.get_state()["sample_ahead"]["acting"]["weights"]["version"] == 1
+        acting = algo.get_state()["sample_ahead"]["acting"]["weights"]["modules"]
+        assert acting["default_policy"]["version"] == 1
         trained(algo, 1)
         expected = learnt(algo)
         algo.set_state(state)

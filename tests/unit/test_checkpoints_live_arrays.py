@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import checkpointable as live_arrays
-from checkpoints import state_array
-from checkpoints.checkpointable import live_state
+from checkpoints import live_arrays, state_array
+from checkpoints.live_arrays import live_state
 
 ARRAY = np.zeros(3)
 

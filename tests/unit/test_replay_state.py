@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import weakref
 from typing import Any
 
 import numpy as np
@@ -95,14 +97,14 @@ def test_a_rollback_brings_back_every_byte(
     change(twin, twin_world, before)
     for pieces in before:
         lost_world.play(pieces)
-    buffer.mark()
+    undo = buffer.mark()
     change(buffer, lost_world, undone)
     if is_replaced:
         other = buffer_class(capacity)
         change(other, World("image"), undone)
         buffer.set_state(other.get_state())
         change(buffer, World("image"), undone)
-    buffer.rollback()
+    undo()
     assert contents(buffer) == contents(twin)
     assert drawn(buffer) == drawn(twin)
     assert buffer.get_num_episodes() == twin.get_num_episodes()
@@ -113,31 +115,52 @@ def test_a_rollback_brings_back_every_byte(
 
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
-def test_a_second_mark_forgets_the_first(buffer_class: type[ReplayBuffer]) -> None:
+@pytest.mark.parametrize("is_undone", [True, False])
+def test_marks_are_nested(buffer_class: type[ReplayBuffer], is_undone: bool) -> None:
     buffer, world = buffer_class(5), World()
-    buffer.mark()
+    first = contents(buffer)
+    undo_all = buffer.mark()
     change(buffer, world, [[Piece(0, 4)]])
-    kept = contents(buffer)
-    buffer.mark()
+    second = contents(buffer)
+    undo = buffer.mark()
     change(buffer, world, [[Piece(0, 4)]])
-    assert contents(buffer) != kept
-    for _ in range(2):  # the second time there is nothing left to undo
-        buffer.rollback()
-        assert contents(buffer) == kept
+    assert contents(buffer) != second
+    if is_undone:
+        undo()
+        assert contents(buffer) == second
+    del undo  # one that was not called leaves its changes to the one around it
+    undo_all()
+    assert contents(buffer) == first
 
 
-def test_without_a_mark_nothing_is_undone() -> None:
+@pytest.mark.parametrize("buffer_class", BUFFERS)
+def test_what_undoes_changes_goes_with_the_mark(buffer_class: type[ReplayBuffer]) -> None:
+    buffer, world = buffer_class(5), World()
+    undo = buffer.mark()
+    change(buffer, world, [[Piece(0, 4)]])
+    columns = weakref.ref(buffer._ring.columns["obs"])
+    buffer.set_state(buffer.get_state())
+    assert columns() is not None, "needed to undo it"
+    del undo
+    assert columns() is None
+    change(buffer, world, [[Piece(0, 4)]])
+    assert not buffer._ring._log.is_kept
+
+
+def test_a_copy_of_a_buffer_has_no_mark() -> None:
     buffer = ReplayBuffer(5)
+    undo = buffer.mark()
     buffer.add(chunk(0, 0, 3))
-    buffer.rollback()
-    assert len(buffer) == 3
+    other = copy.deepcopy(buffer)
+    undo()
+    assert (len(buffer), len(other)) == (0, 3)
 
 
 def test_after_a_rollback_to_nothing_other_steps_fit() -> None:
     buffer = PrioritizedReplayBuffer(5)
-    buffer.mark()
+    undo = buffer.mark()
     buffer.add(chunk(0, 0, 3, kind="image"))
-    buffer.rollback()
+    undo()
     buffer.add(chunk(0, 0, 3, kind="nested"))
     assert len(buffer) == 3
 
@@ -147,10 +170,10 @@ def test_a_mark_does_not_see_rows_that_the_caller_changes_later() -> None:
     buffer.add(chunk(0, 0, 5))
     kept = contents(buffer)
     rows = np.array([1, 2])
-    buffer.mark()
+    undo = buffer.mark()
     buffer.update_priorities(rows, np.array([5.0, 6.0]))
     rows[:] = 4
-    buffer.rollback()
+    undo()
     assert contents(buffer) == kept
 
 
@@ -164,16 +187,16 @@ def test_undoing_costs_what_was_changed_and_not_what_is_stored(
     num_bytes = sum(column.nbytes for column in buffer.get_state()["columns"].values())
     calls = [world.play([Piece(1, 10)]) for _ in range(10)]
 
-    def undo() -> None:
-        buffer.mark()
+    def changed_and_undone() -> None:
+        undo = buffer.mark()
         for chunks in calls:
             buffer.add(chunks)
             if isinstance(buffer, PrioritizedReplayBuffer):
                 buffer.update_priorities(np.arange(10), np.ones(10))
         assert buffer.num_added == capacity + 105
-        buffer.rollback()
+        undo()
 
-    assert takes_less(num_bytes / 10, undo)
+    assert takes_less(num_bytes / 10, changed_and_undone)
     assert buffer.num_added == capacity + 5
 
 

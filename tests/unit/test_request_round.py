@@ -10,6 +10,7 @@ import pytest
 
 from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup
+from trainer.env_runners.messages import PolicySnapshot
 from trainer.runner_group.plays import RequestAhead
 from trainer.runner_group.rounds import Ask, Round, RoundResult, _is_logged, _rarely_logged
 
@@ -102,18 +103,19 @@ def test_a_request_ahead_that_is_taken_leaves_runners_where_they_are() -> None:
 
 
 def test_a_request_ahead_answers_what_is_asked_for_of_runners_that_hold_what_they_are_to() -> None:
-    def answers(now: Any, *, held: str = "weights", is_given_up: bool = False) -> bool:
-        place = SimpleNamespace(positions=(), is_given_up=is_given_up, holds=held.__eq__)
+    policy, other = PolicySnapshot(), PolicySnapshot()
+
+    def answers(now: Any, *, sent: Any = policy, is_given_up: bool = False) -> bool:
+        place = SimpleNamespace(positions=(), is_given_up=is_given_up, sent=sent)
         places: dict[int, Any] = {1: place}
         asked: dict[int, Any] = {1: "10 steps"}
-        weights: Any = "weights"
         request = RequestAhead(GivesUp(place), places, lambda *_: None, requests=asked, asks={})
-        return request.answers({1: now}, weights)
+        return request.answers({1: now}, policy)
 
     assert answers("10 steps")
     assert not answers("11 steps")
-    assert not answers("10 steps", held="others")
-    assert answers("10 steps", held="others", is_given_up=True)
+    assert not answers("10 steps", sent=other)
+    assert answers("10 steps", sent=other, is_given_up=True)
 
 
 # ---- what is under way

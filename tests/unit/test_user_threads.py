@@ -99,11 +99,11 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
             "set_weights()": lambda: algo.set_weights(weights),
             "export_policy()": lambda: export_policy(algo, tmp_path / "torn"),
         }
-        group, held = algo.env_runner_group, algo._weights()
+        group, held = algo.env_runner_group, algo.newest_policy()
         of_group: list[Callable[[], Any]] = [
             lambda: group.foreach_env_runner(id),
             lambda: group.set_task(1),
-            lambda: group.set_weights(held),
+            lambda: group.act_with(held),
             group.get_state,
             lambda: group.set_state(state["env_runners"]),
         ]

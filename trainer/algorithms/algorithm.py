@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import copy
 import dataclasses
 import logging
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar, cast
@@ -26,21 +26,17 @@ from callbacks.ready_made.claims import release_claims
 from callbacks.ready_made.result_loggers import close_loggers
 from checkpoints import (
     Checkpointable,
-    CheckpointContents,
-    CheckpointError,
     CheckpointMismatchError,
     CheckpointWriteError,
     HasState,
-    Manifest,
-    NewArray,
     PathLike,
     is_selected,
-    read_checkpoint,
     read_manifest,
 )
-from checkpoints.checkpointable import are_arrays_shown, refuse_filesystem
+from checkpoints.checkpointable import refuse_filesystem, refuse_part
 from checkpoints.component_paths import as_names
 from checkpoints.components import flatten
+from checkpoints.live_arrays import are_arrays_shown, live_state
 from checkpoints.reader import checkpoint_of_run
 from checkpoints.writer import BackgroundSave, EncodedCheckpoint
 from trainer.algorithms.building import make_callbacks, make_group, own_config, register_algorithm
@@ -49,25 +45,22 @@ from trainer.algorithms.checkpointing import (
     ATTRIBUTES,
     MAY_BE_MISSING,
     ActorStates,
+    CheckedState,
     ConfigCode,
     ConfigRecord,
     ConnectorsRecord,
     MetricsRecord,
     OwnAttributes,
-    check_facts,
-    check_given_state,
     class_of_checkpoint,
     class_of_state,
     component_for_module,
     config_from_state,
+    is_whole,
     metadata_of_state,
-    misfitting_state,
-    only_module_of,
     plain_model_config,
     refuse_component_names,
     restored_config,
-    settings_behind,
-    warn_of_networks_in_state,
+    with_own_positions,
 )
 from trainer.algorithms.inference import (
     ActionRequest,
@@ -79,11 +72,11 @@ from trainer.algorithms.inference import (
 )
 from trainer.algorithms.module_changes import (
     MODULES,
-    Adopted,
     ModuleChanges,
     NewModule,
     refused_now,
 )
+from trainer.algorithms.restoring import Restoring
 from trainer.algorithms.run_modules import RunModules
 from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
 from trainer.algorithms.time_split import SAVING
@@ -99,9 +92,8 @@ from trainer.config.algorithm_config import exploration_spec, normalization_sett
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.mapped_modules import policy_mapping
-from trainer.env_runners.messages import ModuleWeights
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot
 from trainer.episodes import SingleAgentEpisode, nested
-from trainer.episodes.episode_state import copied_containers
 from trainer.errors import (
     ActorDiedError,
     AlgorithmStoppedError,
@@ -111,12 +103,12 @@ from trainer.errors import (
     ModuleError,
     TrainerError,
 )
-from trainer.evaluation import Subject
 from trainer.evaluation.evaluations import Evaluations
 from trainer.learners import Learner, LearnerGroup, chunks_by_module
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict
 from trainer.modules import (
     ByModule,
+    ModuleTable,
     RLModule,
     RLModuleSpec,
     component_of,
@@ -135,10 +127,9 @@ from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean, instance, integer, mapping, optional
 from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.undo import Undo, undone_on_error
 
 _LOGGER: Final = logging.getLogger(__name__)
-_WITH_POSITIONS: Final = ("env_runners", "evaluation")
-"""Components with running episodes, which runners and the main process share."""
 _OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
@@ -187,15 +178,6 @@ class Algorithm(Checkpointable, abc.ABC):
     normalizations: ByModule[NormalizationStatistics]
 
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
-    _versions_in_metadata = ("producer_version", "gymnasium")
-    _is_undoable: bool = False
-    _undone_apart: ClassVar[tuple[str, ...]] = (ACTORS,)  # nothing is asked of them per iteration
-    # Of the restore under way: whether of everything, of which component, from which time.
-    _restores_all: bool
-    _restored_component: str | None = None
-    _restored_time_s: float
-    _takes_checked_states: bool = False
-    _shares_positions: bool = False
     # Declared, so that they are told from the attributes of a class derived from this one.
     _no_settings: set[str]
     _is_stopped: bool
@@ -208,6 +190,7 @@ class Algorithm(Checkpointable, abc.ABC):
     _evaluations: Evaluations
     _iterations: TrainingIterations
     _modules: ModuleChanges
+    _restoring: Restoring
     _inference: ByModule[Inference]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -312,7 +295,15 @@ class Algorithm(Checkpointable, abc.ABC):
         self.env_runner_group.start()
         if self.config.env_task_fn is not None:
             self.env_runner_group.tasks.require("env_task_fn")
-        self._modules = ModuleChanges(self, self._modules_of_config())
+        self._modules = ModuleChanges(self, self._modules_of_config(), ahead=self._ahead)
+        self._restoring = Restoring(
+            self,
+            modules=self._modules,
+            evaluations=self._evaluations,
+            iterations=self._iterations,
+            ahead=self._ahead,
+            actor_states=self._actor_states,
+        )
         self.make_parts_by_module()
         self.send_modules()
         if self.config.evaluation_interval:
@@ -513,11 +504,13 @@ class Algorithm(Checkpointable, abc.ABC):
         ):
             setattr(self, name, kept_over(known.get(name, {}), ids, make))
 
-    def send_modules(self) -> None:
-        """Gives the training runners the newest weights and normalisation of all modules."""
-        self._ahead.drop()
-        self._send_weights()
+    def send_modules(self, table: ModuleTable | None = None) -> None:
+        """Lets the training runners act with the newest policy of all modules.
+
+        `table` says which there are from now on; None: those of before.
+        """
         self.apply_normalization()
+        self.env_runner_group.act_with(dataclasses.replace(self.newest_policy(), table=table))
 
     def _new_learner(self, module_id: ModuleId) -> Learner:
         if len(self.module_specs) == 1:  # a class of the user's may know no ids
@@ -635,7 +628,7 @@ class Algorithm(Checkpointable, abc.ABC):
         self._iterations.refuse_nested()
         # Before anything begins, so that a failed save costs no iteration.
         self._notice_end_of_save(wait=False)
-        self._send_weights_if_others_set_them()
+        self._send_policy_if_others_set_weights()
         try:
             return self._all_or_nothing(self._iterations.make)
         except DebuggerError as error:
@@ -643,47 +636,14 @@ class Algorithm(Checkpointable, abc.ABC):
             raise error.with_traceback(None) from None
 
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
-        """What `make()` returns; if it raises, everything is put back to where it began.
+        """What `make()` returns; if it raises, everything is put back to where it began."""
+        with undone_on_error() as undo, single_threaded_blas():
+            self._restoring.mark(undo)
+            return make()
 
-        No context manager: an interrupt while one is left would let it undo much later, whenever
-        it is collected.
-        """
-        is_nested, is_under_way = self._is_undoable, self._iterations.is_under_way
-        undo = self._mark(is_nested=is_nested)
-        try:
-            self._is_undoable = True
-            with single_threaded_blas():
-                made = make()
-            self._is_undoable = is_nested
-            return made
-        except BaseException:
-            with signals_deferred():
-                undo()
-                self._is_undoable = is_nested
-                self._iterations.note(is_under_way=is_under_way)
-            raise
-
-    def _mark(self, *, is_nested: bool) -> Callable[[], None]:  # noqa: ARG002 - for subclasses
-        """Returns what puts everything back to where it is now.
-
-        Args:
-            is_nested: an outer transaction, which ends later, can go back further.
-        """
-        self._shares_positions = True  # nothing changes them in place
-        try:
-            before = self.get_state(not_components=self._undone_apart)
-        finally:
-            self._shares_positions = False
-        put_modules_back = self._modules.noting()
-        clock, evaluations = copy.copy(self._iterations.clock), self._evaluations.note()
-
-        def undo() -> None:
-            put_modules_back()
-            with self._evaluations.undoing(evaluations), self._states_checked():
-                self.set_state(before)
-            self._iterations.clock = clock
-
-        return undo
+    def marks_of_parts(self) -> list[Undo]:
+        """Marks of parts that a subclass adds and that undo their own changes; to be extended."""
+        return []
 
     def step(self) -> ResultDict:
         """Samples, learns, evaluates when due, and puts the result together: the middle of `train`.
@@ -865,7 +825,7 @@ class Algorithm(Checkpointable, abc.ABC):
         }
         after = self.explorations.map(lambda one: one.strategy.runner_state())
         if any(after[id_] != before[id_] for id_ in after):
-            self._send_weights()
+            self.send_policy()
         if not any(one.changes_rewards for one in self.explorations.values()):
             return sample
         # From here on chunks of agents are all that matters: they know their modules.
@@ -959,24 +919,20 @@ class Algorithm(Checkpointable, abc.ABC):
                 f"set_weights() got weights of {sorted(weights, key=str)}; expected those of "
                 f"{', '.join(map(repr, self.learners))}. Give what get_weights() returns."
             )
-        with self._one_thread.alone("set_weights()"):
-            before = {id_: self.learners[id_].get_weights() for id_ in weights}
-            try:
-                for id_, state in weights.items():
-                    self.learners[id_].set_weights(dict(state))
-            except Exception:
-                for id_, state in before.items():
-                    self.learners[id_].module.set_state(state)
-                raise
-            self._send_weights()
+        with self._one_thread.alone("set_weights()"), undone_on_error() as undo:
+            for id_, state in weights.items():
+                learner = self.learners[id_]
+                undo(learner.mark())
+                learner.set_weights(dict(state))
+            self.send_policy()
 
     def _weights(self) -> Weights:
         """The newest weights, as runners take them: only what they act with, if that will do."""
-        specs = self.env_runner_group.module_specs
+        is_small = self.env_runner_group.takes_inference_only
         modules = {
             id_: ModuleWeights(
                 learner.num_updates,
-                learner.module.get_state(inference_only=specs[id_].inference_only),
+                learner.module.get_state(inference_only=is_small),
                 exploration=self.explorations[id_].strategy.runner_state(),
             )
             for id_, learner in self.learners.items()
@@ -987,36 +943,23 @@ class Algorithm(Checkpointable, abc.ABC):
             connectors=self.env_runner_group.connector_state(),
         )
 
-    def _send_weights(self) -> None:
-        """Gives the training runners the newest weights, or those that `sample_ahead` says."""
-        self.env_runner_group.set_weights(self._acting_weights())
+    def newest_policy(self) -> PolicySnapshot:
+        """How the modules act now, whichever of them there are."""
+        return PolicySnapshot(self._weights(), self.learners.map(_normalization_of))
 
-    def _acting_weights(self) -> Weights:
-        acting = self._ahead.acting
-        return self._weights() if acting is None else acting.weights
+    def policy_to_evaluate(self) -> PolicySnapshot:
+        """How the modules act in an evaluation that begins now."""
+        return dataclasses.replace(self.newest_policy(), table=self._modules.in_evaluation())
 
-    def _send_weights_if_others_set_them(self) -> None:
+    def send_policy(self) -> None:
+        """Lets the training runners act with the newest policy, or as `sample_ahead` says."""
+        self.env_runner_group.act_with(self._ahead.acting or self.newest_policy())
+
+    def _send_policy_if_others_set_weights(self) -> None:
         """For weights that were given to the learner or the module, which send no event."""
-        acting = self._acting_weights()
-        if not self.env_runner_group.has_weights(acting):
-            self.env_runner_group.set_weights(acting)
-
-    def send_acting(self) -> None:
-        """Gives the training runners the weights and the normalisation that they act with."""
-        self._send_weights()
-        if any(one.has_effect for one in self.normalizations.values()):
-            in_force = self.learners.map(_normalization_of)
-            self.env_runner_group.set_normalization(self._ahead.normalization(in_force))
-
-    def newest_subject(self) -> Subject:
-        """What an evaluation that begins now is of."""
-        in_force = self.learners.map(_normalization_of)
-        return Subject(
-            self._weights(),
-            in_force,
-            self.counters.training_iteration,
-            self._modules.in_evaluation(),
-        )
+        policy = self._ahead.acting or live_state(self.newest_policy)  # only looked at
+        if not self.env_runner_group.has_weights_of(policy):
+            self.send_policy()
 
     @property
     def normalization(self) -> Normalization:
@@ -1036,7 +979,8 @@ class Algorithm(Checkpointable, abc.ABC):
         for id_, learner in self.learners.items():
             learner.normalize_with(in_force[id_])
             self._inference[id_].normalize_with(in_force[id_])
-        self.env_runner_group.set_normalization(self._ahead.normalization(in_force))
+        if self._ahead.acting is None:
+            self.env_runner_group.act_with(PolicySnapshot(normalization=in_force))
 
     @takes(root_seed=integer(0))
     def adopt_root_seed(self, root_seed: int) -> None:
@@ -1198,16 +1142,14 @@ class Algorithm(Checkpointable, abc.ABC):
         states = state or {}
         with self.reading("compute_actions"):
             before = self.counters.num_actions_computed
-            try:
+            with undone_on_error() as undo:  # all actions, or none
+                undo(partial(setattr, self.counters, "num_actions_computed", before))
                 answers = {
                     key: self.compute_single_action(
                         observation, states.get(key), policy_id=by_key[key], **options
                     )
                     for key, observation in observations.items()
                 }
-            except BaseException:
-                self.counters.num_actions_computed = before  # all actions, or none
-                raise
         if not is_whole:
             return answers
         return tuple({key: parts[index] for key, parts in answers.items()} for index in range(3))
@@ -1302,14 +1244,19 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _encoded(self, state: Mapping[str, Any] | None = None) -> EncodedCheckpoint:
         try:
-            if state is None:
-                return super()._encoded(state)
-            with self._actor_states.missing_allowed():  # theirs are in the state that was given
-                return super()._encoded(state)
+            return super()._encoded(state)
         except ActorDiedError as error:
             raise CheckpointWriteError(
                 f"No checkpoint was saved, and those that were saved before are whole. {error}"
             ) from error
+
+    def _given_components(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        # Which actors there are now says nothing of a state from another time.
+        given = flatten(self, state)
+        of_now = partial(self.get_state, not_components=[ACTORS])
+        expected = flatten(self, live_state(of_now))
+        refuse_part(self, expected=expected, given=[name for name in given if name != ACTORS])
+        return given
 
     def _start_save(self, save: BackgroundSave) -> None:
         with signals_deferred():
@@ -1320,7 +1267,7 @@ class Algorithm(Checkpointable, abc.ABC):
             "on_checkpoint_saved", algorithm=self, metrics_logger=self.metrics, path=path
         )
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What a checkpoint must have in common with this algorithm, whatever state it is in."""
         facts = ByModule({id_: self._facts_of(id_) for id_ in self.learners})
         return {
@@ -1340,7 +1287,7 @@ class Algorithm(Checkpointable, abc.ABC):
         }
 
     def _checkpoint_metadata(self) -> dict[str, Any]:
-        facts = self._facts()
+        facts = self.facts()
         episodes = self.episode_statistics.result()
         return {
             "algorithm": facts.pop("algorithm"),
@@ -1460,35 +1407,12 @@ class Algorithm(Checkpointable, abc.ABC):
         chosen = class_of_state(cls, state)
         built = chosen(config_from_state(chosen, state["config"], settings))
         try:
-            built._take_whole_state({k: v for k, v in state.items() if k != "algorithm_class"})
+            whole = {name: part for name, part in state.items() if name != "algorithm_class"}
+            built._restoring.into_new(whole)
         except BaseException:
             built.stop()
             raise
         return cast("_Self", built)
-
-    def _take_whole_state(self, state: State) -> None:
-        """Restores from memory what `restore_from_path` restores from files."""
-        self._with_modules(self._modules_in(state), lambda: self._take_whole_state_here(state))
-        self._restores_all, self._restored_time_s = True, 0.0
-        self._on_restored()
-
-    def _take_whole_state_here(self, state: State) -> None:
-        with self._actor_states.missing_allowed():
-            expected = list(flatten(self, self.get_state()))
-        self._check_components(
-            expected=expected, found=list(flatten(self, state)), path="the state"
-        )
-        self.check_state(state)
-        with self._states_checked():
-            self.set_state(state)
-
-    def _check_manifest(self, manifest: Manifest) -> None:
-        self._restored_time_s = check_facts(
-            manifest,
-            self._facts(),
-            component=self._restored_component,
-            name=type(self).__name__,
-        )
 
     @takes(allow_code=boolean())
     def restore_from_path(
@@ -1523,50 +1447,40 @@ class Algorithm(Checkpointable, abc.ABC):
             CheckpointMismatchError: the two modules have different spaces or parameters; nothing
                 was changed. For more see `Checkpointable`.
         """
+        refuse_filesystem(filesystem)
+        if kwargs:
+            raise TypeError(
+                f"{type(self).__name__}.restore_from_path() got the unknown argument(s) "
+                f"{', '.join(kwargs)}. It takes `component`, `into`, `filesystem` and `allow_code`."
+            )
         if component is not None and into is None:
             component = without_only_id(component, self.module_specs.ids)
-        path, restore = checkpoint_of_run(path), super().restore_from_path
+        path = checkpoint_of_run(path)
         with self._one_thread.alone("restore_from_path()"):
             self._refuse_in_training_step("restore_from_path")
+            self.finish_saving()
             if into is not None:
-                self._restore_into(into, path, component or "", filesystem=filesystem, **kwargs)
-                return
-            self._restores_all, self._restored_component = component is None, component
-            contents = self._modules_at(path) if component is None else None
-            self._with_modules(
-                None if contents is None else contents.components,
-                lambda: restore(path, component=component, filesystem=filesystem, **kwargs),
-                is_trusted=allow_code or (contents is not None and contents.manifest.is_own),
-            )
+                self._restore_into(into, path, component or "")
+            else:
+                self._restoring.from_path(path, component, allow_code=allow_code)
 
-    def _restore_into(
-        self, module_id: ModuleId, path: PathLike, component: str, **how: Any
-    ) -> None:
+    def components_that_may_lack(self) -> Collection[str]:
+        """Those that either a checkpoint or the algorithm may lack; to be extended."""
+        return ()
+
+    def note_restored(self, found: Collection[str]) -> None:
+        """Hears which components a whole state had that was taken; to be extended."""
+
+    def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
         """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
         self._refuse_if_stopped("restore_from_path")
-        self.finish_saving()
         module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
         own = self._facts_of(module_id)
         component = component_for_module(read_manifest(path), component, into=module_id, own=own)
         learner = self.learners[module_id]
         target = learner.module if component.endswith("/rl_module") else learner
-        target.restore_from_path(Path(path) / component, **how)
-        self._send_weights()
-
-    def _modules_at(self, path: PathLike) -> CheckpointContents | None:
-        """The part of a checkpoint that says which modules it has; None if there is only one."""
-        if self.env_runner_group.agent_ids is None:
-            return None
-        name = MODULES if MODULES in read_manifest(path).components else "config"
-        return read_checkpoint(path, name, migrations=self.state_migrations)
-
-    def _restore(
-        self, path: PathLike, component: str | None, large: Mapping[str, NewArray]
-    ) -> None:
-        # Restoring checks states itself, and also undoes.
-        all_of_them = component is None
-        with self._actor_states.restoring(all_of_them=all_of_them), self._states_checked():
-            super()._restore(path, component, large)
+        target.restore_from_path(Path(path) / component)
+        self.send_policy()
 
     def get_state(
         self,
@@ -1583,8 +1497,8 @@ class Algorithm(Checkpointable, abc.ABC):
         self._check_component_names(components, not_components)
         with self._one_thread.alone("get_state()"):
             state = super().get_state(components, not_components=not_components)
-            if not (self._shares_positions or are_arrays_shown()):
-                state = _with_own_positions(state)
+            if not are_arrays_shown():
+                state = with_own_positions(state)
             wants_actors = is_selected(ACTORS, components, not_components)
             if wants_actors and (actors := self._actor_states.get()):
                 state[ACTORS] = actors
@@ -1605,134 +1519,22 @@ class Algorithm(Checkpointable, abc.ABC):
         Raises:
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
-
-        def take(state: State) -> None:
-            self._with_modules(self._modules_in(state), lambda: self._take_state(state))
-
-        if self._takes_checked_states:  # whoever checked them undoes them, too
-            take(state)
+        if isinstance(state, CheckedState):  # who checked it undoes it, too
+            self.set_parts(state)
             return
-        own = _with_own_positions(state) if isinstance(state, Mapping) else state
         with self._one_thread.alone("set_state()"):
             self._refuse_in_training_step("set_state")
-            try:
-                self._all_or_nothing(lambda: take(own))
-            except CheckpointError:
-                raise
-            except Exception as error:
-                raise misfitting_state(state, error, name=type(self).__name__) from error
+            self._restoring.from_user(state)
 
-    def _take_state(self, state: State) -> None:
-        is_whole = self._modules_in(state) is not None
-        if is_whole and not self._ahead.is_on:  # it may be of a run with sample_ahead=True
-            state = {name: part for name, part in state.items() if name != SAMPLE_AHEAD}
-        if not self._takes_checked_states:
-            self._check_given(state)
+    def set_parts(self, state: State) -> None:
+        """Gives the parts a state that was checked, and the runners what follows."""
         with signals_deferred():  # an interrupt leaves all of it, or none
-            if is_whole and SAMPLE_AHEAD not in state:  # of a run with sample_ahead=False
-                self._ahead.drop()
+            if is_whole(state) and not (self._ahead.is_on and SAMPLE_AHEAD in state):
+                self._ahead.drop()  # of a run with sample_ahead=False, or for one
             super().set_state(state)
-            self._send_weights()
+            self.send_policy()
         if ACTORS in state:
             self._actor_states.set(state[ACTORS])
-
-    def _modules_in(self, state: Any) -> Mapping[str, Any] | None:
-        """A state, which says which modules it has; None if it is only a part of one."""
-        is_whole = isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
-        return state if is_whole else None
-
-    def _with_modules(
-        self,
-        said: Mapping[str, Any] | None,
-        take: Callable[[], None],
-        *,
-        is_trusted: bool = False,
-    ) -> None:
-        """Takes a state with the modules that it is of; if it raises, with those of before."""
-        adopted = Adopted()
-        if said is not None:
-            only = only_module_of(said.get("config"))
-            adopted = self._modules.adopt(said.get(MODULES), only=only, is_trusted=is_trusted)
-        try:
-            self._check_learnt(said, adopted.made)
-            take()
-            adopted.complete()
-        except BaseException:
-            with signals_deferred():
-                adopted.undo()
-            raise
-
-    def _check_learnt(self, said: Mapping[str, Any] | None, made: Collection[ModuleId]) -> None:
-        """Raises unless a state says what the modules have learnt that were made for it."""
-        learnt = (said or {}).get("learner")
-        if len(self.learners) == 1 or not isinstance(learnt, Mapping):
-            return
-        if lacking := sorted({*made} - {*learnt}):
-            raise CheckpointMismatchError(
-                f"The state says in {MODULES!r} that there are modules which its component "
-                f"'learner' lacks: {', '.join(map(repr, lacking))}; they would begin untrained. "
-                "Nothing was changed. Give what get_state() returned."
-            )
-
-    def _check_given_state(self, *, expected: Collection[str], given: Collection[str]) -> None:
-        # Which actors there are now says nothing of a state from another time.
-        super()._check_given_state(
-            expected=[name for name in expected if name != ACTORS],
-            given=[name for name in given if name != ACTORS],
-        )
-
-    def _check_components(
-        self, *, expected: Collection[str], found: Collection[str], path: PathLike
-    ) -> None:
-        # Actors are no part of the algorithm: those are restored that are there now.
-        if ACTORS in expected and ACTORS not in found:
-            _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
-        if ATTRIBUTES in expected and ATTRIBUTES not in found:
-            _LOGGER.warning(
-                "The checkpoint %s holds no attributes of %s; they stay as they are.",
-                path,
-                type(self).__name__,
-            )
-        may_differ = (ACTORS, ATTRIBUTES, SAMPLE_AHEAD)  # what follows: `_take_state`
-        try:
-            super()._check_components(
-                expected=[name for name in expected if name not in may_differ],
-                found=[name for name in found if name not in may_differ],
-                path=path,
-            )
-        except CheckpointMismatchError as error:
-            hint = settings_behind(self.config, {*expected} ^ {*found})
-            raise CheckpointMismatchError(f"{error}{hint}") from None
-
-    def _on_restored(self) -> None:
-        if not self._restores_all:
-            return
-        self._iterations.clock.restore(self._restored_time_s)
-        self._modules.complete()
-        self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
-        self._modules.warn_of_other_functions()
-
-    @contextlib.contextmanager
-    def _states_checked(self) -> Iterator[None]:
-        """Within it `set_state` checks nothing: the state was checked, or is one of our own."""
-        before, self._takes_checked_states = self._takes_checked_states, True
-        try:
-            yield
-        finally:
-            self._takes_checked_states = before
-
-    def _check_given(self, state: State) -> None:
-        known = [ACTORS, *dict(self.get_checkpointable_components())]
-        if isinstance(state, Mapping) and not {*state} <= {*known}:
-            known += [own for own in self.get_state() if own not in known]  # those of a subclass
-        check_given_state(
-            state,
-            name=type(self).__name__,
-            known=known,
-            check_state=self.check_state,
-            config=self.config,
-        )
-        warn_of_networks_in_state(state, self.get_state(("config", MODULES)))
 
     # ---- end
 
@@ -1829,9 +1631,3 @@ def _no_module(method: str, module_id: object, known: Collection[ModuleId]) -> M
         f"{did_you_mean(module_id, known, IN_BRACKETS)}; there is "
         f"{', '.join(map(repr, known))}. Name one of these."
     )
-
-
-def _with_own_positions(state: State) -> State:
-    """The same state, in which whoever has it may change running episodes."""
-    own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
-    return {**state, **own}

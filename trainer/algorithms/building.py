@@ -285,7 +285,7 @@ def make_group(
             episode_limit_s=limit_s if is_evaluation else None,
         ),
         num_env_runners=config.num_env_runners,
-        policy=replace(restart_policy(config), stall_limit_s=limit_s),
+        restart_policy=replace(restart_policy(config), stall_limit_s=limit_s),
         crash_files=CrashFiles(
             config.crash_dir,
             about={

@@ -18,7 +18,6 @@ The components are listed in the order in which they are restored.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
 import logging
@@ -54,6 +53,7 @@ from trainer.algorithms.building import algorithm_class, is_registered
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Merge
 from trainer.connectors import NormalizationStatistics
+from trainer.episodes.episode_state import copied_containers
 from trainer.errors import ConfigError
 from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
@@ -62,6 +62,7 @@ from trainer.modules.model_config import DefaultModelConfig
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 from trainer_toolkit.checks import SEED, TEXT, anything, dict_of, fields, list_of
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.undo import Undo
 
 # ---- state
 
@@ -72,6 +73,25 @@ CONFIG: Final = fields(
     {"class": TEXT, "settings": dict_of(anything()), "code": list_of(TEXT), "root_seed": SEED}
 )
 _METRICS: Final = fields({"logger": LOGGER_STATE, "episodes": EPISODES_STATE})
+
+
+class CheckedState(dict[str, Any]):
+    """A state that was compared, or is the algorithm's own: `set_state` takes it as it is."""
+
+
+def is_whole(state: Any) -> bool:
+    """Whether a state says which modules it has: not if it is only a part of one."""
+    return isinstance(state, Mapping) and {"counters", "learner", "env_runners"} <= {*state}
+
+
+_WITH_POSITIONS: Final = ("env_runners", "evaluation")
+"""Components with running episodes, which runners and the main process share."""
+
+
+def with_own_positions(state: State) -> State:
+    """The same state, in which whoever has it may change running episodes."""
+    own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
+    return {**state, **own}
 
 
 _OWN_WAYS: Final = frozenset({"get_state", "set_state", "_own_state"})
@@ -197,7 +217,6 @@ class ActorStates:
     def __init__(self) -> None:
         # Of the checkpoint that was restored: states of actors that were not made here.
         self._kept: Mapping[str, Mapping[str, Any]] = {}
-        self._may_miss_some = False
 
     def get(self) -> State:
         """The states of all actors, and those that are kept.
@@ -205,8 +224,7 @@ class ActorStates:
         Raises:
             ActorDiedError: an actor is gone whose state belongs to it, and was not made again.
         """
-        found = get_actor_states(may_miss_some=self._may_miss_some)
-        return with_kept(found, self._kept)
+        return with_kept(get_actor_states(), self._kept)
 
     def set(self, state: State) -> None:
         """Gives actors their states; keeps those of actors that are not there."""
@@ -216,27 +234,23 @@ class ActorStates:
         """The names of actors whose states are kept though they are not there."""
         return sorted(name for names in self._kept.values() for name in names)
 
-    @contextlib.contextmanager
-    def missing_allowed(self) -> Iterator[None]:
-        """Within it a state may be taken without actors that are gone: to compare, or to undo."""
-        before, self._may_miss_some = self._may_miss_some, True
-        try:
-            yield
-        finally:
-            self._may_miss_some = before
+    def restart(self, path: PathLike, *, are_saved: bool) -> None:
+        """Forgets what was kept: that belongs to another state than the one to be restored."""
+        self._kept = {}
+        if not are_saved and get_actor_states(may_miss_some=True):
+            _LOGGER.warning("The checkpoint %s holds no states of actors; they keep theirs.", path)
 
-    @contextlib.contextmanager
-    def restoring(self, *, all_of_them: bool) -> Iterator[None]:
-        """Within it states are restored; those that were kept belong to another state."""
+    def mark(self, *, is_set: bool) -> Undo:
+        """What puts the states back; those of the actors themselves only if they are to be set."""
         kept = self._kept
-        if all_of_them:
-            self._kept = {}
-        try:
-            with self.missing_allowed():
-                yield
-        except BaseException:
+        before = with_kept(get_actor_states(may_miss_some=True), kept) if is_set else {}
+
+        def undo() -> None:
+            if before:
+                set_actor_states(before)
             self._kept = kept
-            raise
+
+        return undo
 
 
 # ---- model difference
@@ -395,8 +409,8 @@ def class_of_checkpoint(given: type[Any], path: PathLike) -> type[Any]:
 
 def check_facts(
     manifest: Manifest, own: Mapping[str, Any], *, component: str | None, name: str
-) -> float:
-    """Checks that a checkpoint is of such an algorithm; returns the seconds it was trained.
+) -> None:
+    """Checks that a checkpoint is of such an algorithm.
 
     Args:
         manifest: of the checkpoint.
@@ -427,7 +441,6 @@ def check_facts(
             facts.get("env"),
             own["env"],
         )
-    return float(facts.get("time_total_s") or 0.0)
 
 
 def component_for_module(

@@ -18,6 +18,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from trainer.algorithms.run_modules import RunModules
+from trainer.algorithms.sample_ahead import SampleAhead
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -55,8 +56,8 @@ from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import Role
 from trainer.types import ModuleId, State
 from trainer_toolkit import checks
-from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
+from trainer_toolkit.undo import Undo, undone_on_error
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -140,10 +141,8 @@ class _Algorithm(Protocol):
     def parts_by_module(self) -> dict[str, Any]: ...
     def put_parts_back(self, parts: Mapping[str, Any]) -> None: ...
     def make_parts_by_module(self) -> None: ...
-    def send_modules(self) -> None: ...
+    def send_modules(self, table: ModuleTable) -> None: ...
 
-
-Undo = Callable[[], None]
 
 _IF_TRUSTED: Final = (
     "Pass allow_code=True only if you trust the checkpoint like a program; or add the module "
@@ -157,14 +156,14 @@ class Adopted:
     """What follows when the modules of a state were made.
 
     Attributes:
-        complete: when all else was restored: goes on with what the settings say besides.
-        undo: what undoes it, where the runners stand included.
         made: ids of the modules that were made for it, and have learnt nothing yet.
+        to_come: the modules to go on with when all else was restored; None: just these.
+        fingerprints: of the functions that the run had which the state is of.
     """
 
-    complete: Callable[[], None] = lambda: None
-    undo: Undo = lambda: None
     made: frozenset[ModuleId] = frozenset()
+    to_come: RunModules | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
 class ModuleChanges:
@@ -175,15 +174,12 @@ class ModuleChanges:
         first: those that the config asked for.
     """
 
-    def __init__(self, algorithm: _Algorithm, first: RunModules) -> None:
+    def __init__(self, algorithm: _Algorithm, first: RunModules, *, ahead: SampleAhead) -> None:
         """Begins with the modules of the config."""
         self.first = self.now = first
-        self._algorithm = algorithm
-        self._has_changed = False
+        self._algorithm, self._ahead = algorithm, ahead
         self._recorded: tuple[RunModules, State] | None = None
         self._evaluated: tuple[RunModules, ModuleTable] | None = None
-        self._functions_before: dict[str, str] = {}
-        self._to_come: RunModules | None = None
 
     # ---- what users ask for
 
@@ -395,7 +391,7 @@ class ModuleChanges:
 
         Spaces of modules that act follow from the envs of evaluation, whose bounds may differ.
         """
-        if not self._has_changed:
+        if self.now is self.first:
             return None
         if self._evaluated is None or self._evaluated[0] is not self.now:
             self._evaluated = (self.now, self._table_in_evaluation())
@@ -432,44 +428,35 @@ class ModuleChanges:
             anew: those of them that others of the same ids make room for.
         """
         algorithm = self._algorithm
-        algorithm.env_runner_group.calls.finish()
-        put_back = self.noting()
-        try:
-            with single_threaded_blas():
-                self.now = changed
-                algorithm.put_parts_back(
-                    {
-                        name: {id_: part for id_, part in parts.items() if id_ not in anew}
-                        for name, parts in (algorithm.parts_by_module() if anew else {}).items()
-                    }
-                )
-                algorithm.make_parts_by_module()
-                begin()
-            with signals_deferred():
-                self._has_changed = True
-                algorithm.env_runner_group.set_table(changed.table)
-                algorithm.send_modules()
-                put_back = self.noting()  # an interrupt that has waited finds all of it done
-        except BaseException:
-            with signals_deferred():
-                put_back()
-            raise
+        with undone_on_error() as undo, single_threaded_blas():
+            group = algorithm.env_runner_group
+            group.finish_calls()
+            undo(group.mark())
+            undo(self.mark())
+            undo(group.end_calls)
+            self.now = changed
+            parts = algorithm.parts_by_module() if anew else {}
+            algorithm.put_parts_back(
+                {
+                    name: {id_: part for id_, part in by_id.items() if id_ not in anew}
+                    for name, by_id in parts.items()
+                }
+            )
+            algorithm.make_parts_by_module()
+            begin()
+            self._ahead.drop()
+            algorithm.send_modules(changed.table)
 
-    def noting(self) -> Undo:
-        """What puts the modules back to those of now; where runners stand is put back apart."""
-        algorithm, now = self._algorithm, self.now
-        group, parts = algorithm.env_runner_group, algorithm.parts_by_module()
-        table = group.table
+    def mark(self) -> Undo:
+        """What puts the modules back to those of now, with the parts that belong to them."""
+        algorithm, now, acting = self._algorithm, self.now, self._ahead.acting
+        parts = algorithm.parts_by_module()
 
-        def put_back() -> None:
-            if self.now is now:
-                return
-            self.now = now
+        def undo() -> None:
+            self.now, self._ahead.acting = now, acting
             algorithm.put_parts_back(parts)
-            if group.table is not table:
-                group.set_table(table)
 
-        return put_back
+        return undo
 
     # ---- state
 
@@ -520,9 +507,9 @@ class ModuleChanges:
             found["policies_to_train"] = digest_of_code(now.trained)
         return {name: digest for name, digest in found.items() if digest}
 
-    def warn_of_other_functions(self) -> None:
+    def warn_of_other_functions(self, adopted: Adopted) -> None:
         """Warns of functions that answer otherwise than those of the state that was adopted."""
-        before, self._functions_before = self._functions_before, {}
+        before = adopted.fingerprints
         now = self.get_state().get("fingerprints", {})
         for name in sorted(before.keys() & now.keys()):
             (one, _, _), (other, _, _) = before[name].partition("-"), now[name].partition("-")
@@ -587,8 +574,7 @@ class ModuleChanges:
                     f"are: {error}. Nothing was changed. Choose another checkpoint."
                 ) from error
             if self._is_of_now(state):
-                self._functions_before = dict(state.get("fingerprints", {}))
-                return Adopted()
+                return Adopted(fingerprints=state.get("fingerprints", {}))
         try:
             if state is not None and not is_trusted:
                 self._check_names(state)
@@ -617,22 +603,13 @@ class ModuleChanges:
     def _adopt_checked(self, state: State | None, only: ModuleId | None) -> Adopted:
         """See `adopt`; the state has the right form."""
         wanted, to_come = self._of_one(only) if state is None else self._of_state(state)
-        before = {} if state is None else dict(state.get("fingerprints", {}))
+        fingerprints = {} if state is None else state.get("fingerprints", {})
         if wanted is self.now:
-            self._functions_before = before
-            return Adopted()
-        put_back, group = self.noting(), self._algorithm.env_runner_group
-        positions, anew = group.get_state(), self._to_make_anew(wanted)
+            return Adopted(to_come=to_come, fingerprints=fingerprints)
+        anew = self._to_make_anew(wanted)
         made = frozenset(anew | ({*wanted.ids} - {*self.now.ids}))
-
-        def undo() -> None:
-            self._to_come = None
-            put_back()
-            group.set_state(positions)
-
         self._take(wanted, lambda: None, anew=anew)
-        self._to_come, self._functions_before = to_come, before
-        return Adopted(self.complete, undo, made)
+        return Adopted(made, to_come, fingerprints)
 
     def _to_make_anew(self, wanted: RunModules) -> set[ModuleId]:
         """The modules that are others under the same id: removed and added again, here or there.
@@ -648,12 +625,12 @@ class ModuleChanges:
             or now.settings.get(id_) != wanted.settings.get(id_)
         }
 
-    def complete(self) -> None:
+    def complete(self, adopted: Adopted) -> None:
         """Adds the modules that only the settings name, when those of a state were restored.
 
         They are new, also if the algorithm trained them before it was restored.
         """
-        to_come, self._to_come = self._to_come, None
+        to_come = adopted.to_come
         if to_come is None:
             return
         known = self.now.ids

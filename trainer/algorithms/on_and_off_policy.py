@@ -6,12 +6,12 @@ PPO and PG are on policy, DQN and SAC off policy. The settings of replay are dec
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from checkpoints import HasState, PathLike
+from checkpoints import HasState
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.off_policy_section import OffPolicyTrainingSection
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
@@ -26,6 +26,7 @@ from trainer.replay import ReplayBuffer, make_replay_buffer
 from trainer.runner_group import GroupSample
 from trainer.types import ModuleId, State
 from trainer_toolkit.trees import same
+from trainer_toolkit.undo import Undo
 
 # ---- on policy
 
@@ -56,7 +57,7 @@ class OnPolicyAlgorithm(Algorithm):
             num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
         )
         with result.time("synch_weights"):
-            self._send_weights()
+            self.send_policy()
 
 
 # ---- off policy: settings
@@ -203,9 +204,6 @@ class OffPolicyAlgorithm(Algorithm):
     config: OffPolicyConfig
     learners: LearnerGroup[ReplayLearner]
     replay_buffers: ByModule[ReplayBuffer]
-    # A buffer is too large to be copied in every iteration: it undoes its own changes.
-    _undone_apart: ClassVar[tuple[str, ...]] = (*Algorithm._undone_apart, _BUFFER)
-    _buffer_was_restored = False
     # What the config says of a round: read once, for a round may take less than a millisecond.
     _round: _Round | None = None
 
@@ -270,7 +268,7 @@ class OffPolicyAlgorithm(Algorithm):
         num_rows = num_updates * self.config.train_batch_size
         result.add_update(metrics, num_env_steps=num_rows, num_agent_steps=num_rows * len(metrics))
         with result.time("synch_weights"):
-            self._send_weights()
+            self.send_policy()
 
     def _can_learn(self, round_: _Round) -> bool:
         """Whether enough was sampled, and enough of it is stored.
@@ -307,25 +305,9 @@ class OffPolicyAlgorithm(Algorithm):
             },
         )
 
-    def _mark(self, *, is_nested: bool) -> Callable[[], None]:
-        """See `Algorithm`; the buffer undoes what was added and which priorities were changed.
-
-        An `evaluate()` inside of a training iteration, called by a callback, changes nothing about
-        what the buffer has to undo if the iteration fails.
-        """
-        undo_the_rest = super()._mark(is_nested=is_nested)
-        if is_nested:
-            return undo_the_rest
-        buffers = self.replay_buffers
-        for buffer in buffers.values():
-            buffer.mark()
-
-        def undo() -> None:
-            undo_the_rest()
-            for buffer in buffers.values():
-                buffer.rollback()
-
-        return undo
+    def marks_of_parts(self) -> list[Undo]:
+        # A buffer is too large to be copied in every iteration: it undoes its own changes.
+        return [buffer.mark() for buffer in self.replay_buffers.values()]
 
     # ---- checkpoints
 
@@ -349,32 +331,17 @@ class OffPolicyAlgorithm(Algorithm):
             not_components = [*(left_out or ()), _BUFFER]
         return super().get_state(components, not_components=not_components)
 
-    def set_state(self, state: State) -> None:
-        super().set_state(state)
-        if not (self._takes_checked_states or self._is_undoable):
-            for buffer in self.replay_buffers.values():
-                buffer.mark()  # drops the columns of before, which nothing can ask for any more
-
     def _checkpoint_metadata(self) -> dict[str, Any]:
         is_stored = self.config.store_buffer_in_checkpoints
         return {**super()._checkpoint_metadata(), "holds_replay_buffer": is_stored}
 
-    def _check_components(
-        self, *, expected: Collection[str], found: Collection[str], path: PathLike
-    ) -> None:
-        # A buffer may be restored by who would not save it, and may be missing where it was not
-        # saved.
+    def components_that_may_lack(self) -> list[str]:
+        # One may be restored that the settings would not save, and one that was not saved may lack.
         ids = self.replay_buffers.ids
-        own = {_BUFFER} if len(ids) == 1 else {f"{_BUFFER}/{id_}" for id_ in ids}
-        self._buffer_was_restored = not own.isdisjoint(found)
-        super()._check_components(
-            expected=[name for name in expected if name not in own],
-            found=[name for name in found if name not in own],
-            path=path,
-        )
+        return [_BUFFER] if len(ids) == 1 else [f"{_BUFFER}/{id_}" for id_ in ids]
 
-    def _on_restored(self) -> None:
-        if self._restores_all and not self._buffer_was_restored:
+    def note_restored(self, found: Collection[str]) -> None:
+        if {*self.components_that_may_lack()}.isdisjoint(found):
             self.replay_buffers = self._make_buffers({})
             _LOGGER.warning(
                 "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
@@ -382,4 +349,4 @@ class OffPolicyAlgorithm(Algorithm):
                 "not go on exactly.",
                 max(1, self.config.num_steps_sampled_before_learning_starts),
             )
-        super()._on_restored()
+        super().note_restored(found)

@@ -13,15 +13,12 @@ of their own, a sample is played when it is taken, with the same weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from checkpoints import check_shape
+from checkpoints import check_shape, state_array
 from trainer.config import AlgorithmConfig
-from trainer.connectors import Normalization
-from trainer.evaluation import Subject
-from trainer.evaluation.evaluations import subject_state
-from trainer.modules import ByModule
+from trainer.env_runners.messages import PolicySnapshot
+from trainer.evaluation.evaluations import policy_state
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import State
 from trainer_toolkit.checks import fields
@@ -37,9 +34,9 @@ class _Algorithm(Protocol):
     def config(self) -> AlgorithmConfig: ...
     @property
     def env_runner_group(self) -> EnvRunnerGroup: ...
-    def newest_subject(self) -> Subject: ...
-    def send_acting(self) -> None:
-        """Gives the training runners the weights and the normalisation that they act with."""
+    def newest_policy(self) -> PolicySnapshot: ...
+    def send_policy(self) -> None:
+        """Lets the training runners act with the newest policy, or with that of `acting`."""
 
 
 class SampleAhead:
@@ -51,7 +48,7 @@ class SampleAhead:
     """
 
     def __init__(self, algorithm: _Algorithm) -> None:
-        self.acting: Subject | None = None
+        self.acting: PolicySnapshot | None = None
         self._algorithm = algorithm
 
     @property
@@ -63,32 +60,31 @@ class SampleAhead:
         """Asks for the next sample, if it is on; arguments as of `EnvRunnerGroup.begin_sample`."""
         if not self.is_on:
             return
-        # The table of a subject is that of evaluations.
-        self.acting = replace(self._algorithm.newest_subject(), table=None)
-        self._algorithm.send_acting()
+        self.acting = self._algorithm.newest_policy()
+        self._algorithm.send_policy()
         self._algorithm.env_runner_group.begin_sample(num_steps, **request)
+
+    def part_of(self, state: State) -> State:
+        """A whole state without its own part if it is off: that is of a run where it was on."""
+        return state if self.is_on else {k: v for k, v in state.items() if k != SAMPLE_AHEAD}
 
     def drop(self) -> None:
         """Lets the next sample be played with the newest weights."""
         self.acting = None
 
-    def normalization(self, newest: ByModule[Normalization]) -> ByModule[Normalization]:
-        """That which is done to observations and rewards of the next sample."""
-        return newest if self.acting is None else self.acting.normalization
-
     # ---- state
 
     def get_state(self) -> State:
         """Plain data; empty if the next sample is played with the newest weights."""
-        return {} if self.acting is None else {"acting": self.acting.get_state()}
+        return {} if self.acting is None else {"acting": self.acting.to_state(state_array)}
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        shape = subject_state(self._algorithm.newest_subject())
-        check_shape(state, fields({}, optional={"acting": shape}))
+        acting = fields(policy_state(self._algorithm.newest_policy()))
+        check_shape(state, fields({}, optional={"acting": acting}))
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Lets the next sample be played with the weights of a state that `get_state` gave."""
-        acting, now = state.get("acting"), self._algorithm.newest_subject()
-        self.acting = None if acting is None else Subject.from_state(acting, now)
-        self._algorithm.send_acting()
+        acting, now = state.get("acting"), self._algorithm.newest_policy()
+        self.acting = None if acting is None else PolicySnapshot.from_state(acting, now)
+        self._algorithm.send_policy()

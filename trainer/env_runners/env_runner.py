@@ -324,7 +324,7 @@ class EnvRunner(Checkpointable, abc.ABC):
                 lives in this process, apart from any algorithm.
             worker_index: with a config: the number of the runner.
             num_workers: with a config: the number of runners; None as configured.
-            sync: weights, positions and callback state to start from; None begins anew.
+            sync: policy, positions and callback state to start from; None begins anew.
             is_recreated: whether it replaces a runner that failed.
             signals: shared with the main process: progress is shown there, and the end told.
             rllib_arguments: further arguments of RLlib's, with a config.
@@ -426,16 +426,17 @@ class EnvRunner(Checkpointable, abc.ABC):
                 self._announce_module(id_)
 
     def _take_over(self, sync: Sync) -> None:
-        if sync.table is not None:
-            self._take_table(sync.table, sync.new_modules)
-        if sync.weights is not None:
-            self.weights_version = sync.weights.version
-            self._take_weights(sync.weights)
-            self._timestep = sync.weights.timestep
+        policy = sync.policy
+        if policy.table is not None:
+            self._take_table(policy.table, sync.new_modules)
+        if policy.weights is not None:
+            self.weights_version = policy.weights.version
+            self._take_weights(policy.weights)
+            self._timestep = policy.weights.timestep
             if self.spec.in_evaluation:
-                self._begin_episodes_from(sync.weights.connectors)
-        if sync.normalization is not None:
-            self._player.normalize_with(sync.normalization)
+                self._begin_episodes_from(policy.weights.connectors)
+        if policy.normalization is not None:
+            self._player.normalize_with(policy.normalization)
         self._player.evaluation = sync.evaluation
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)

@@ -24,79 +24,47 @@ from checkpoints import StateError, check_shape, encode, state_array
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization
-from trainer.connectors.encoding import REWARDS_STATE
-from trainer.env_runners import Assignment, Weights
-from trainer.env_runners.messages import ModuleWeights, share_out
+from trainer.connectors.encoding import RewardTransform
+from trainer.env_runners import Assignment
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, SlotPosition, share_out
 from trainer.errors import EvaluationError, TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict, comparable
 from trainer.metrics.logger import LOGGER_STATE
 from trainer.metrics.result import HiddenMetrics, overlaid
-from trainer.modules import ByModule, ModuleTable
-from trainer.modules.module_table import TABLE_RECORD, table_from_record, table_record
+from trainer.modules import ByModule
+from trainer.modules.module_table import TABLE_RECORD
 from trainer.runner_group import EnvRunnerGroup, GroupSample, TicketPlay
 from trainer.runner_group.asking import OnMetrics
-from trainer.runner_group.group import ActedWith
 from trainer.runner_group.records import CALLBACK_STATES
 from trainer.types import State
 from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
+from trainer_toolkit.plain_classes import check_of, to_plain
+from trainer_toolkit.undo import Undo
 
 # ---- subject
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is evaluated: weights, as they were after some iteration.
+    """What is evaluated.
 
     Attributes:
-        weights: what to act with.
-        normalization: what is done to observations on their way to the networks, by module.
-        iteration: training iterations behind them.
-        table: the modules and whom they act for, if they have changed in the run.
+        policy: how to act; its table is None if modules have never changed in the run.
+        iteration: training iterations behind it.
     """
 
-    weights: Weights
-    normalization: ByModule[Normalization]
+    policy: PolicySnapshot
     iteration: int
-    table: ModuleTable | None = None
 
     def get_state(self) -> State:
         """Plain data, from which the same evaluation can begin again."""
-        return {
-            "iteration": self.iteration,
-            "weights": self.weights.to_state(state_array),
-            "normalization": self.normalization.map(_normalization_state).to_state(),
-            **({} if self.table is None else {"table": table_record(self.table)}),
-        }
+        return {"iteration": self.iteration, **self.policy.to_state(state_array)}
 
     @classmethod
-    def from_state(cls, state: State, now: Subject) -> Subject:
-        """The subject that `get_state` was called on; `now` is that of an evaluation of now."""
-        table, ids = None, now.weights.modules.ids
-        if "table" in state and now.table is not None:
-            table = table_from_record(state["table"], now=now.table)
-            ids = table.specs.ids
-        return cls(
-            Weights.from_state(state["weights"], ids),
-            ByModule.from_state(state["normalization"], ids).map(Normalization.from_state),
-            state["iteration"],
-            table,
-        )
-
-
-def _normalization_state(normalization: Normalization) -> State:
-    """What differs from no normalisation at all."""
-    observations, rewards = normalization.observations, normalization.rewards
-    state: State = {}
-    if observations is not None:
-        state["observations"] = {
-            "mean": state_array(observations.mean),
-            "factors": state_array(observations.factors),
-            "limits": state_array(observations.limits),
-        }
-    if rewards is not None:
-        state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
-    return state
+    def from_state(cls, state: State, now: PolicySnapshot) -> Subject:
+        """The subject that `get_state` was called on; `now` is what is evaluated now."""
+        return cls(PolicySnapshot.from_state(state, now), state["iteration"])
 
 
 # ---- evaluator
@@ -186,7 +154,8 @@ class Evaluator:
         """
         if self._is_started:
             return
-        self._take_table(subject)
+        # Without weights, which other spaces could not take: that is told below.
+        self.group.act_with(PolicySnapshot(table=subject.policy.table))
         self.group.start()
         check_same_spaces(training_group, self.group)
         self._is_started = True
@@ -201,16 +170,10 @@ class Evaluator:
         """
         group = self.group
         group.begin_evaluation(self._stream(subject))  # first: it waits for the one under way
-        self._take_table(subject)
-        group.set_weights(subject.weights)
-        group.set_normalization(subject.normalization)
+        group.act_with(subject.policy)
         if waits:
             group.start()
             group.bring_up_to_date()
-
-    def _take_table(self, subject: Subject) -> None:
-        if subject.table is not None and subject.table is not self.group.table:
-            self.group.set_table(subject.table)
 
     # ---- playing
 
@@ -344,7 +307,7 @@ class Evaluator:
     @staticmethod
     def _date(subject: Subject) -> dict[str, int]:
         return {
-            "weights_version": subject.weights.version,
+            "weights_version": subject.policy.version,
             "evaluated_at_iteration": subject.iteration,
         }
 
@@ -442,17 +405,12 @@ class Evaluator:
 #
 # What the saved state of evaluation looks like, to be compared before it is taken.
 
-_TASKS_OF_A_SLOT: Final = checks.fields(
-    {
-        "episode_number": checks.COUNT,
-        "env_seed": checks.NOTHING,
-        "actions": checks.list_of(checks.anything()),
-        "observation": checks.NOTHING,
-        "episode": checks.NOTHING,
-        "earlier_chunks": checks.list_of(checks.anything()),
-    },
-    optional={"tasks": checks.list_of(checks.of_type(list)), "env_state": checks.anything()},
-)
+
+def _tasks_of_a_slot(slot: Any, place: str) -> Iterator[str]:
+    problems = list(check_of(SlotPosition)(slot, place))
+    yield from problems
+    running = () if problems else ("env_seed", "observation", "episode")
+    yield from (f"{place}[{name!r}] is of an episode" for name in running if slot[name] is not None)
 
 
 # Reported metrics, perhaps made by a function of users: nothing is computed from them.
@@ -463,7 +421,7 @@ _EVALUATOR: Final = checks.fields(
         "num_evaluations": checks.COUNT,
         "num_left_out": checks.COUNT,
         "callbacks": CALLBACK_STATES,
-        "slots": checks.list_of(_TASKS_OF_A_SLOT),
+        "slots": checks.list_of(checks.by_place("a slot without an episode", _tasks_of_a_slot)),
     },
     optional={  # not before the first evaluation; where modules have changed
         "metrics": LOGGER_STATE,
@@ -472,52 +430,47 @@ _EVALUATOR: Final = checks.fields(
 )
 
 
-def _module_weights_like(weights: ModuleWeights) -> dict[str, checks.Check]:
-    state = weights.to_state(state_array)
-    parts = {name: checks.like(part) for name, part in state.items()}
-    return {**parts, "exploration": checks.anything()}  # a strategy's own, of any kind
+def _module_weights_like(weights: ModuleWeights) -> checks.Check:
+    parts = {name: checks.like(part) for name, part in to_plain(weights).items()}
+    # A strategy's own is of any kind.
+    return checks.fields({**parts, "exploration": checks.anything()})
 
 
 def _normalization_like(normalization: Normalization) -> checks.Check:
-    of_now = _normalization_state(normalization)
+    of_now = to_plain(normalization)
     observations = {name: checks.like(of_now[name]) for name in of_now if name == "observations"}
     # Restoring may change whether rewards are clipped, so they need not be like those of now.
-    return checks.fields(observations, optional={"rewards": REWARDS_STATE})
+    return checks.fields(observations, optional={"rewards": check_of(RewardTransform)})
 
 
-def subject_state(subject: Subject) -> checks.Check:
-    """The check for the state of another subject, of the same modules.
+def _by_id(like_now: ByModule[checks.Check]) -> checks.Check:
+    """The check for what belongs to modules; an only one may have another id."""
+    return checks.dict_of(like_now.only) if len(like_now) == 1 else checks.fields(like_now)
+
+
+def policy_state(now: PolicySnapshot) -> dict[str, checks.Check]:
+    """The checks for what `PolicySnapshot.to_state` gives, by key: of the same modules as now.
 
     Args:
-        subject: of the newest weights, which those of the other have to be like.
+        now: with weights and normalisation, which those of the other have to be like.
     """
-    ids = subject.weights.modules.ids
-    modules = subject.weights.modules.map(_module_weights_like)
-    rest = {"timestep": checks.COUNT}
+    assert now.weights is not None and now.normalization is not None  # noqa: S101, PT018
+    modules = _by_id(now.weights.modules.map(_module_weights_like))
     weights = checks.fields(
-        {
-            **(
-                modules.only
-                if len(ids) == 1
-                else {"modules": checks.fields(modules.map(checks.fields))}
-            ),
-            **rest,
-        },
+        {"modules": modules, "timestep": checks.COUNT},
         optional={"connectors": checks.of_type(dict)},
     )
-    in_force = subject.normalization.map(_normalization_like)
-    normalization = ByModule.state_shape(in_force.__getitem__, ids)
-    return checks.fields(
-        {"iteration": checks.COUNT, "weights": weights, "normalization": normalization}
-    )
+    normalization = _by_id(now.normalization.map(_normalization_like))
+    return {"weights": weights, "normalization": normalization}
 
 
-def evaluation_state(subject: Subject) -> checks.Check:
+def evaluation_state(now: PolicySnapshot) -> checks.Check:
     """The check for the component `evaluation`.
 
     Args:
-        subject: of the newest weights, which those of an evaluation under way have to be like.
+        now: the newest policy, which that of an evaluation under way has to be like.
     """
+    of_these = checks.fields({"iteration": checks.COUNT, **policy_state(now)})
     # Of modules that there may not be any more; what does not fit is refused when it is made.
     of_others = {
         "iteration": checks.COUNT,
@@ -532,7 +485,7 @@ def evaluation_state(subject: Subject) -> checks.Check:
             "reported_at": checks.either(checks.COUNT, checks.NOTHING),
         },
         optional={
-            "running": checks.either(subject_state(subject), checks.fields(of_others)),
+            "running": checks.either(of_these, checks.fields(of_others)),
         },
     )
 
@@ -635,27 +588,8 @@ class EvaluatedAlgorithm(Protocol):
     def training_iteration(self) -> int:
         """Results of `train()` so far."""
 
-    def newest_subject(self) -> Subject:
-        """What an evaluation that begins now is of: the newest weights."""
-
-
-@dataclass(frozen=True)
-class EvaluationsSoFar:
-    """What there was of evaluations at some moment, apart from the state.
-
-    Attributes:
-        running: the one that was under way; None if none was.
-        num_answers: what the state of then holds of its answers.
-        last: the metrics of the last one that was over, with those that no state holds.
-        interrupted: what a checkpoint left under way, if that is still to begin again.
-        acted_with: what the runners acted with; None before there were any.
-    """
-
-    running: RunningEvaluation | None
-    num_answers: int
-    last: dict[str, Any]
-    interrupted: Subject | None
-    acted_with: ActedWith | None
+    def policy_to_evaluate(self) -> PolicySnapshot:
+        """What an evaluation that begins now is of: the newest policy."""
 
 
 class Evaluations:
@@ -762,13 +696,16 @@ class Evaluations:
 
     def _prepare_evaluation(self) -> tuple[Evaluator, Subject]:
         """Brings the runners up to the newest weights and tells the callbacks."""
-        evaluator, subject = self.get_evaluator(), self._algorithm.newest_subject()
+        evaluator, subject = self.get_evaluator(), self._newest()
         evaluator.start(self._algorithm.env_runner_group, subject)
         is_looked_at = self._algorithm.callbacks.listens_to("on_evaluate_start")
         has_function = self._config.custom_evaluation_function is not None
         evaluator.prepare(subject, waits=is_looked_at or has_function)
         self._fire("on_evaluate_start")
         return evaluator, subject
+
+    def _newest(self) -> Subject:
+        return Subject(self._algorithm.policy_to_evaluate(), self._iteration)
 
     def begin_iteration(self, *, is_due: bool) -> None:
         """Begins what is to be evaluated while the next training step is made, if anything is."""
@@ -824,31 +761,29 @@ class Evaluations:
             with self._no_other_evaluation():
                 self._report(self.get_evaluator().end(running), shown_in=shown_in)
 
-    def note(self) -> EvaluationsSoFar:
-        """What no state holds, for `undoing`."""
-        running, num_answers = self.running, 0
-        if running is not None and not self.get_evaluator().begins_from(running):
-            num_answers = running.play.num_answers
-        acted_with = None if self.evaluator is None else self.evaluator.group.acted_with()
-        return EvaluationsSoFar(running, num_answers, self._last, self._interrupted, acted_with)
+    def mark(self) -> Undo:
+        """What puts everything back to now.
 
-    @contextlib.contextmanager
-    def undoing(self, before: EvaluationsSoFar) -> Iterator[None]:
-        """In the block, the state is set to what it was then.
-
-        An evaluation that was running then goes on, and what it has found out since stays.
+        An evaluation that is running now goes on, and what it has found out by then stays.
         """
-        running, self.running = before.running, None
-        if self.evaluator is not None:
-            group = self.evaluator.group
-            group.abandon_play(but=None if running is None else running.play)
-            if before.acted_with is not None:
-                group.act_again_with(before.acted_with)
-        yield
-        self.running, self._last = running, before.last
-        self._interrupted = before.interrupted
-        if running is not None:
-            running.play.commit_again(since=before.num_answers)
+        running, num_answers, state = self.running, 0, self.get_state()
+        last, interrupted, evaluator = self._last, self._interrupted, self.evaluator
+        if running is not None and not self.get_evaluator().begins_from(running):
+            num_answers = running.play.num_answers  # the state holds these
+        policy = None if evaluator is None else evaluator.group.policy
+
+        def undo() -> None:
+            self.running = None
+            if self.evaluator is not None:
+                self.evaluator.group.abandon_play(but=None if running is None else running.play)
+            if self.evaluator is not None and policy is not None:
+                self.evaluator.group.act_with(policy)
+            self.set_state(state)
+            self.running, self._last, self._interrupted = running, last, interrupted
+            if running is not None:
+                running.play.commit_again(since=num_answers)
+
+        return undo
 
     def _report(self, found: dict[str, Any], *, shown_in: int | None = None) -> ResultDict:
         """Fires the event, keeps the metrics for results.
@@ -904,7 +839,7 @@ class Evaluations:
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it."""
-        check_shape(state, evaluation_state(self._algorithm.newest_subject()))
+        check_shape(state, evaluation_state(self._algorithm.policy_to_evaluate()))
 
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called.
@@ -919,7 +854,7 @@ class Evaluations:
             self.evaluator.group.abandon_play()
         self._interrupted = None
         if "running" in state:
-            now = self._algorithm.newest_subject()
+            now = self._algorithm.policy_to_evaluate()
             self._interrupted = Subject.from_state(state["running"], now)
         self._evaluator_state = state["evaluator"]
         self._last = copy.deepcopy(state["last"])

@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from trainer.runtime.engine import beat
 from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
 from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, fields
+from trainer_toolkit.undo import Undo, undone_on_error
 
 # ---- settings
 #
@@ -216,20 +218,20 @@ class Learner(Checkpointable):
         self._refuse_unknown(state)
         if OWN in state:
             self._check_own(state[OWN])
-        before: dict[str, State] = {}
-        try:
+        with undone_on_error() as undo:
             for name in (name for name in self.parts if name in state):
-                before[name] = self.parts[name].get_state()
+                part = self.parts[name]
+                undo(partial(part.set_state, part.get_state()))
                 with naming_component(name):
-                    self.parts[name].set_state(state[name])
-        except Exception:
-            for name, previous in before.items():
-                self.parts[name].set_state(previous)
-            raise
+                    part.set_state(state[name])
         if OWN in state:
             own = dict(state[OWN])
             self.num_updates = int(own.pop("num_updates"))
             self.set_extra_state(own)
+
+    def mark(self) -> Undo:
+        """What gives it the state of now back."""
+        return partial(self.set_state, self.get_state())
 
     def _refuse_unknown(self, state: State) -> None:
         unknown = set(state) - {*self.parts, OWN}
@@ -389,18 +391,14 @@ class EpisodeLearner(Learner, ABC):
             self.module, episodes, on_batch, keeps_rows=self.batching.keeps_rows
         )
         self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
-        before = self.get_state()
-        try:
-            # Overflow is not a warning here: what is not finite is found and raised before it does
-            # harm.
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                metrics = self.learn(
-                    columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
-                )
-        except BaseException:  # raised again; also Ctrl-C must not leave half an update
-            self.set_state(before)
-            raise
-        self.num_updates += 1
+        # No warnings of overflow: what is not finite is found and raised before it does harm.
+        silent = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with undone_on_error() as undo, silent:
+            undo(self.mark())
+            metrics = self.learn(
+                columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
+            )
+            self.num_updates += 1
         metrics["num_trainable_parameters"] = self.module.num_parameters
         if event.result:
             metrics["custom_metrics"] = event.result

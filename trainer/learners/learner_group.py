@@ -14,7 +14,8 @@ from trainer.learners.columns import BatchListener
 from trainer.learners.learner import EpisodeLearner, Learner, ReplayLearner
 from trainer.modules import ByModule
 from trainer.replay import ReplayBuffer
-from trainer.types import ModuleId, State
+from trainer.types import ModuleId
+from trainer_toolkit.undo import undone_on_error
 
 Metrics = dict[ModuleId, Mapping[str, Any]]
 """Of the modules that were updated, by their key under `learners/{module_id}`."""
@@ -48,23 +49,16 @@ class LearnerGroup(ByModule[LearnerT]):
             ModuleError, EpisodeError: one cannot learn from its chunks; none has learnt.
         """
         metrics: Metrics = {}
-        before: dict[ModuleId, State] = {}
-        try:
-            for id_ in chunks:
+        with undone_on_error() as undo:
+            for id_ in (id_ for id_ in chunks if any(map(len, chunks[id_]))):
                 learner = self[id_]
-                if not any(map(len, chunks[id_])):
-                    continue
                 if len(self) > 1:  # the only one undoes what fails by itself
-                    before[id_] = learner.get_state()
+                    undo(learner.mark())
                 metrics[id_] = learner.update(
                     chunks[id_],
                     num_env_steps_sampled_before=num_env_steps_sampled_before,
                     on_batch=on_batch,
                 )
-        except BaseException:  # raised again; also Ctrl-C must not leave some of them updated
-            for id_, state in before.items():
-                self[id_].set_state(state)
-            raise
         return metrics
 
     def update_from(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast, overload
 
@@ -25,6 +26,7 @@ from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import either, instance, mapping, optional
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.undo import undone_on_error
 
 _LEARNER: Final = "learner"
 _RL_MODULE: Final = "rl_module"
@@ -130,14 +132,11 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         """
         for module_id in state:
             self[module_id]
-        before = {module_id: self[module_id].get_state() for module_id in state}
-        try:
+        with undone_on_error() as undo:
             for module_id in state:
-                self[module_id].set_state(state[module_id])
-        except BaseException:
-            for module_id, own in before.items():
-                self[module_id].set_state(own)
-            raise
+                module = self[module_id]
+                undo(partial(module.set_state, module.get_state()))
+                module.set_state(state[module_id])
 
     @classmethod
     def from_checkpoint(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from checkpoints import Checkpointable, NewArray, check_shape, state_array
+from checkpoints import Checkpointable, check_shape, state_array
 from checkpoints.errors import CheckpointMismatchError
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
@@ -44,6 +43,7 @@ from trainer_toolkit import checks
 from trainer_toolkit.arguments import argument_error, checked
 from trainer_toolkit.checks import instance, number, several
 from trainer_toolkit.nearest_names import did_you_mean
+from trainer_toolkit.undo import Undo
 
 # ---- state shape
 #
@@ -452,17 +452,13 @@ class ReplayBuffer(Checkpointable):
 
     # ---- undoing and state
 
-    def mark(self) -> None:
-        """Everything from now on can be undone by `rollback`, at the cost of what changes."""
-        self._ring.mark()
+    def mark(self) -> Undo:
+        """What undoes everything from now on, at the cost of what changes while it is kept."""
+        return self._ring.mark()
 
-    def rollback(self) -> None:
-        """Undoes everything since the newest `mark`, and takes the mark away."""
-        self._ring.rollback()
-
-    def restoring_large_arrays(self) -> AbstractContextManager[NewArray]:
+    def make_large_array(self, dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Array | None:
         """See `checkpoints.HasLargeArrays`: rows are read into the columns that they stay in."""
-        return self._ring.restoring(mark=self.mark, rollback=self.rollback)
+        return self._ring.make_large_array(dtype, shape)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), {"capacity": self.capacity}
@@ -484,7 +480,7 @@ class ReplayBuffer(Checkpointable):
         check_replay_state(state)
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave; `rollback` undoes that, too.
+        """Takes back what `get_state` gave; a mark undoes that, too.
 
         Raises:
             ReplayError: it is of another type of buffer, or the capacities differ; nothing is

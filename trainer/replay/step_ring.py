@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
-from checkpoints import NewArray, state_array
+from checkpoints import state_array
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.types import Array, State
 from trainer_toolkit.arguments import checked
 from trainer_toolkit.checks import integer
+from trainer_toolkit.undo import Undo
 
 # ---- nesting
 #
@@ -106,24 +107,19 @@ def plain_array(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ar
 
 
 class ColumnRooms:
-    """Columns that were made and not taken yet. Its life:
+    """Columns that were made and not taken yet.
 
-    `with rooms.opened() as make_array:` the reader fills what `make_array` gives, and the ring
-    takes from `whole_column` what it was given. What was not taken is gone after the block.
-    """  # noqa: D415 - the first line announces the list
+    The reader fills what `make` gives, and the ring takes from `whole_column` what it was given.
+    What nobody has any more is gone.
+    """
 
     def __init__(self, num_rows: int) -> None:
         """Nothing is made yet; a column is to have so many rows."""
         self._num_rows = num_rows
-        self._made: list[Array] = []
+        self._made: list[weakref.ref[Array]] = []
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[NewArray]:
-        """Within, columns are made; gives the function that makes them."""
-        try:
-            yield self._make
-        finally:
-            self._made = []
+    def __reduce__(self) -> tuple[type[ColumnRooms], tuple[int]]:
+        return ColumnRooms, (self._num_rows,)
 
     def whole_column(self, rows: Array, num_rows: int) -> Array:
         """A column that begins with these rows: a copy, or the room that they are in.
@@ -135,21 +131,25 @@ class ColumnRooms:
         Raises:
             ValueError: there are more or fewer rows.
         """
-        for index, room in enumerate(self._made):
-            if rows.base is room and _begins_with(room, rows, num_rows):
-                return self._made.pop(index)
+        for made in self._made:
+            room = made()
+            if room is not None and rows.base is room and _begins_with(room, rows, num_rows):
+                self._made.remove(made)
+                return room
         column: Array = np.zeros((self._num_rows, *rows.shape[1:]), rows.dtype)
         column[:num_rows] = rows
         return column
 
-    def _make(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | None:
+    def make(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | None:
+        """The beginning of a new column; None if it would be none of the ring's."""
         if not shape or shape[0] > self._num_rows:
             return None
         try:
             room: Array = np.zeros((self._num_rows, *shape[1:]), dtype)
         except (MemoryError, ValueError):
             return None  # it is no column of ours
-        self._made.append(room)
+        self._made = [made for made in self._made if made() is not None]
+        self._made.append(weakref.ref(room))
         return room[: shape[0]]
 
 
@@ -174,6 +174,54 @@ MAX_STEPS: Final = 2**40
 
 Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Name of a column → number type and shape of one row."""
+
+
+class UndoLog:
+    """What undoes the changes of a ring, one by one, as long as a mark is kept.
+
+    A mark is a function that undoes all since it was made. Marks may be nested: an inner one that
+    was not called leaves its changes to the outer one.
+    """
+
+    def __init__(self) -> None:
+        self._undos: list[Undo] = []
+        self._outermost: weakref.ref[_Mark] | None = None
+
+    def __reduce__(self) -> tuple[type[UndoLog], tuple[()]]:
+        return UndoLog, ()  # of a copy nobody has a mark
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether somebody could undo what is changed now."""
+        return self._outermost is not None and self._outermost() is not None
+
+    def mark(self) -> Undo:
+        """What undoes everything that is added from now on."""
+        if self.is_kept:
+            return _Mark(self._undos, len(self._undos))
+        undos = self._undos = []
+        outermost = _Mark(undos, 0)
+        # What it held, such as whole columns, goes with it.
+        self._outermost = weakref.ref(outermost, lambda _: undos.clear())
+        return outermost
+
+    def add(self, undo: Undo) -> None:
+        """Remembers what undoes a change, if there is a mark."""
+        if self.is_kept:
+            self._undos.append(undo)
+
+
+class _Mark:
+    """Undoes what was added to a log since it was made."""
+
+    __slots__ = ("__weakref__", "_begin", "_undos")
+
+    def __init__(self, undos: list[Undo], begin: int) -> None:
+        self._undos, self._begin = undos, begin
+
+    def __call__(self) -> None:
+        while len(self._undos) > self._begin:
+            self._undos.pop()()
 
 
 class StepRing:
@@ -202,7 +250,7 @@ class StepRing:
         self.num_tails = 0
         self.columns: dict[str, Array] = {}
         self.following: Array = np.full(capacity + 1, NO_ROW, np.int64)
-        self._undo: list[Callable[[], None]] = []
+        self._log = UndoLog()
         self._rooms = ColumnRooms(capacity + 1)
 
     @property
@@ -227,7 +275,7 @@ class StepRing:
         def undo() -> None:
             self.columns = {}
 
-        self.remember(undo)
+        self._log.add(undo)
         self.columns = {
             name: np.zeros((self.capacity + 1, *shape), dtype)
             for name, (dtype, shape) in layout.items()
@@ -318,51 +366,27 @@ class StepRing:
 
     # ---- undoing
 
-    def mark(self) -> None:
-        """Everything from now on can be undone by `rollback`."""
-        counts = self.num_added, self.num_tails
+    def mark(self) -> Undo:
+        """What puts everything back to now; changes are remembered as long as it is kept."""
+        counts, mark = (self.num_added, self.num_tails), self._log.mark()
 
         def restore_counts() -> None:
             self.num_added, self.num_tails = counts
 
-        self._undo = [restore_counts]
+        self._log.add(restore_counts)
+        return mark
 
-    def rollback(self) -> None:
-        """Undoes everything since `mark`; does nothing without one."""
-        while self._undo:
-            self._undo.pop()()
-
-    @contextlib.contextmanager
-    def restoring(
-        self, *, mark: Callable[[], None], rollback: Callable[[], None]
-    ) -> Iterator[NewArray]:
-        """The block of `checkpoints.HasLargeArrays`; until it is left, the previous columns stay.
-
-        What it changed is undone by an earlier mark, too, and can be forgotten if there is none.
-
-        Args:
-            mark: that of the owner, who may remember more.
-            rollback: likewise.
-        """
-        earlier, self._undo = self._undo, []
-        try:
-            with self._rooms.opened() as make_array:
-                mark()
-                yield make_array
-        except BaseException:
-            rollback()
-            raise
-        finally:
-            self._undo = [*earlier, *self._undo] if earlier else []
-
-    def remember(self, undo: Callable[[], None]) -> None:
+    def remember(self, undo: Undo) -> None:
         """Adds what undoes a change that is about to be made, if there is a mark."""
-        if self._undo:
-            self._undo.append(undo)
+        self._log.add(undo)
+
+    def make_large_array(self, dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Array | None:
+        """See `checkpoints.HasLargeArrays`: rows are read into the columns that they stay in."""
+        return self._rooms.make(dtype, shape)
 
     def _remember_rows(self, spans: list[slice], tails: list[int]) -> None:
         """Keeps what is about to be overwritten; rows that hold nothing yet need no copy."""
-        if not self._undo:
+        if not self._log.is_kept:
             return
         kept = [
             (
@@ -380,7 +404,7 @@ class StepRing:
                 for name, values in columns.items():
                     self.columns[name][span] = values
 
-        self._undo.append(undo)
+        self._log.add(undo)
 
     # ---- state
 
@@ -398,7 +422,7 @@ class StepRing:
         }
 
     def set_state(self, state: State) -> None:
-        """Takes back what `get_state` gave; `rollback` undoes that, too.
+        """Takes back what `get_state` gave; a mark undoes that, too.
 
         Raises:
             ReplayError: it is of a ring of another capacity; nothing is changed.
@@ -431,7 +455,7 @@ class StepRing:
         def undo() -> None:
             self.following, self.columns = before
 
-        self.remember(undo)
+        self._log.add(undo)
         self.num_added, self.following, self.columns = num_added, following, columns
         self.num_tails = int(np.count_nonzero(following[: self.num_stored] < 0))
 

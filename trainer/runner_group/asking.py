@@ -21,7 +21,7 @@ from callbacks.packing import pack_object
 from checkpoints import StateError, encode
 from trainer.actors.registry import registry_to_inherit
 from trainer.env_runners.mapped_modules import policy_mapping
-from trainer.env_runners.messages import RunnerReport, SlotPosition, Weights
+from trainer.env_runners.messages import RunnerReport, SlotPosition
 from trainer.env_runners.policy_mapping import SAME_EVERYWHERE, PolicyMapping
 from trainer.env_runners.worker_service import ApplyReply
 from trainer.envs.multi_agent_env import EnvAgents
@@ -52,6 +52,7 @@ from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import OneThread
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.types import State
+from trainer_toolkit.plain_classes import to_plain
 from trainer_toolkit.trees import copied_if_possible
 
 # ---- asking
@@ -76,7 +77,6 @@ class Asking:
     """Asks the runners of one group; owns their processes.
 
     Attributes:
-        weights: what runners act with from the next request on; None before there are any.
         module_specs: what the runners' modules are made from; complete once they were made.
         agents: all possible agents of the envs, and their spaces; None for envs of one agent.
         crash_files: where requests that failed are kept.
@@ -89,7 +89,7 @@ class Asking:
         self,
         records: RunnerRecords,
         *,
-        policy: RestartPolicy,
+        restart_policy: RestartPolicy,
         crash_files: CrashFiles,
         on_recreated: OnRecreated,
         engine: Engine | None = None,
@@ -101,21 +101,20 @@ class Asking:
         Without an engine, runners are processes of this machine.
         """
         self._one_thread = one_thread or OneThread()
-        self.weights: Weights | None = None
         self.module_specs: ByModule[RLModuleSpec] = records.spec.module_specs
         self.agents: EnvAgents | None = None
         self.crash_files = crash_files
         is_evaluation = records.spec.in_evaluation
         setting = "evaluation_sample_timeout_s" if is_evaluation else "sample_timeout_s"
-        self.limit = StallLimit(policy.stall_limit_s, setting)
+        self.limit = StallLimit(restart_policy.stall_limit_s, setting)
         self.under_way: UnderWay | None = None
         self.num_restarts = 0
         self._records = records
-        self._policy = policy
+        self._restart_policy = restart_policy
         self._start_limit = StallLimit(
-            policy.start_limit_s,
+            restart_policy.start_limit_s,
             "env_runner_restore_timeout_s",
-            at_work=None if policy.stall_limit_s is None else self.limit,
+            at_work=None if restart_policy.stall_limit_s is None else self.limit,
         )
         self._engine = engine
         self._on_recreated = on_recreated
@@ -158,12 +157,12 @@ class Asking:
         self.finish()
         by_index = self._records.by_index
         if self._pool is None:
-            return LocalRound(by_index, weights=self.weights, crash_files=self.crash_files)
+            return LocalRound(by_index, policy=self._records.policy, crash_files=self.crash_files)
         return RequestRound(
             self._pool,
             by_index,
-            weights=self.weights,
-            policy=self._policy,
+            policy=self._records.policy,
+            restart_policy=self._restart_policy,
             start_limit=self._start_limit,
             crash_files=self.crash_files,
         )
@@ -222,16 +221,21 @@ class Asking:
         """The mapping as the main process has it; None for one agent, or without processes."""
         if self.agents is None or not self._records.is_remote:
             return None
-        spec = self._records.spec
-        if self._mapping is None or self._mapping[0] is not spec.table:
-            made = policy_mapping(spec.table, self.agents, root_seed=spec.root_seed, role=spec.role)
-            self._mapping = spec.table, made
+        spec, table = self._records.spec, self._records.table
+        if self._mapping is None or self._mapping[0] is not table:
+            made = policy_mapping(table, self.agents, root_seed=spec.root_seed, role=spec.role)
+            self._mapping = table, made
         return self._mapping[1]
 
     def take_specs(self, specs: ByModule[RLModuleSpec]) -> None:
         """Notes which modules runners have from the next request on."""
-        (inference_only,) = {spec.inference_only for spec in self.module_specs.values()}
-        self.module_specs = specs.map(lambda spec: replace(spec, inference_only=inference_only))
+        are_small = self.takes_inference_only
+        self.module_specs = specs.map(lambda spec: replace(spec, inference_only=are_small))
+
+    @property
+    def takes_inference_only(self) -> bool:
+        """Whether runners have only those parts of modules that acting needs."""
+        return next(iter(self.module_specs.values())).inference_only
 
     def fire_recreated(self) -> None:
         """Tells which runners were replaced since this was last called."""
@@ -724,7 +728,7 @@ class EnvTasks:
     def positions(self) -> list[State]:
         """The tasks as slots of a state without running episodes; empty if there are none."""
         return [
-            SlotPosition(tasks=position.task_now).to_state()
+            to_plain(SlotPosition(tasks=position.task_now))
             for position in self._records.positions()
             if position.tasks
         ]

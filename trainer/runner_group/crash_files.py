@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +24,9 @@ from checkpoints import (
 )
 from checkpoints.signatures import is_own, sign
 from trainer.connectors import Normalization
-from trainer.connectors.encoding import REWARDS_STATE
 from trainer.env_runners.messages import (
-    Assignment,
     EnvRunnerSpec,
+    PolicySnapshot,
     SampleReply,
     SampleRequest,
     SlotPosition,
@@ -43,7 +42,6 @@ from trainer.modules.module_table import (
     acting_from_record,
     acting_record,
     table_from_record,
-    table_record,
 )
 from trainer.runner_group.records import RunnerRecord, slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
@@ -53,6 +51,7 @@ from trainer.types import AgentId, ModuleId, State
 from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
 from trainer_toolkit.files import replacing
+from trainer_toolkit.plain_classes import check_of, from_plain, to_plain
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,50 +69,6 @@ _PLACE: Final = (
 )
 
 
-_NORMALIZATION: Final = checks.fields(
-    {
-        "observations": checks.either(
-            checks.fields({name: checks.array() for name in ("mean", "factors", "limits")}),
-            checks.NOTHING,
-        ),
-        "rewards": checks.either(REWARDS_STATE, checks.NOTHING),
-    }
-)
-_ASSIGNMENT: Final = checks.fields(
-    {
-        "stream": checks.COUNT,
-        "ticket": checks.either(checks.COUNT, checks.NOTHING),
-        "stride": checks.COUNT,
-        "num_env_steps": checks.either(checks.COUNT, checks.NOTHING),
-        "num_episodes": checks.either(checks.COUNT, checks.NOTHING),
-        "whole_episodes": checks.FLAG,
-    },
-    optional={"num_agent_steps": checks.either(checks.COUNT, checks.NOTHING)},
-)
-_REQUEST: Final = checks.fields(
-    {
-        "assignments": checks.tuple_of(_ASSIGNMENT),
-        "explore": checks.either(checks.FLAG, checks.NOTHING),
-        "random_actions": checks.FLAG,
-        "force_reset": checks.FLAG,
-        "timestep": checks.COUNT,
-        "steps_per_chunk": checks.NOTHING,
-        "returns_episodes": checks.FLAG,
-    }
-)
-_OF_MODULE: Final = {
-    "version": checks.COUNT,
-    "state": checks.dict_of(checks.array()),
-    "exploration": checks.of_type(dict),
-}
-_CONNECTORS: Final = {"connectors": checks.anything()}  # of a user's own connectors
-_WEIGHTS: Final = checks.either(
-    checks.fields({**_OF_MODULE, "timestep": checks.COUNT}, optional=_CONNECTORS),
-    checks.fields(
-        {"modules": checks.dict_of(checks.fields(_OF_MODULE)), "timestep": checks.COUNT},
-        optional=_CONNECTORS,
-    ),
-)
 _RECORD: Final = checks.fields(
     {
         "format_version": checks.COUNT,
@@ -128,11 +83,9 @@ _RECORD: Final = checks.fields(
         "positions": checks.list_of(checks.of_type(dict)),
         "callbacks": checks.either(CHAIN_STATE, checks.NOTHING),
         "evaluation": checks.COUNT,
-        "weights": checks.either(_WEIGHTS, checks.NOTHING),
-        "normalization": checks.either(
-            _NORMALIZATION, checks.dict_of(_NORMALIZATION), checks.NOTHING
-        ),
-        "request": checks.either(_REQUEST, checks.NOTHING),
+        "weights": checks.optional(check_of(Weights)),
+        "normalization": checks.optional(checks.dict_of(check_of(Normalization))),
+        "request": checks.optional(check_of(SampleRequest)),
     },
     optional={
         "table": TABLE_RECORD,
@@ -177,7 +130,7 @@ class CrashFiles:
     def write(
         self,
         place: RunnerRecord,
-        weights: Weights | None,
+        policy: PolicySnapshot,
         request: SampleRequest | None,
         *,
         why: str,
@@ -196,7 +149,7 @@ class CrashFiles:
         if request is not None and request.steps_per_chunk is not None:
             return ""  # how much it plays depends on the clock
         try:
-            record = {**self._about, **record_of(place, weights, request, why=why)}
+            record = {**self._about, **record_of(place, policy, request, why=why)}
             data = encode(record, name="what a runner was asked")
             if self._is_own_work and (signature := sign(data)) is not None:
                 data = encode({**record, _SIGNATURE: signature})
@@ -220,11 +173,12 @@ class CrashFiles:
 
 
 def record_of(
-    place: RunnerRecord, weights: Weights | None, request: SampleRequest | None, *, why: str
+    place: RunnerRecord, policy: PolicySnapshot, request: SampleRequest | None, *, why: str
 ) -> State:
     """What a runner started from when it was asked, as plain data."""
-    spec, normalization = place.spec, place.normalization
-    table = spec.table
+    spec, table = place.spec, policy.whole_table
+    # Those of the settings alone need no record.
+    has_own_table = len(table.specs) > 1 or table.version
     return {
         "format_version": _FORMAT,
         "why": why,
@@ -233,18 +187,12 @@ def record_of(
         "place": {name: getattr(spec, name) for name in _PLACE},
         "is_recreated": place.num_starts > 1,
         "number": max(0, place.num_starts - 1),
-        "positions": [position.to_state() for position in place.positions],
+        "positions": [to_plain(position) for position in place.positions],
         "callbacks": place.callbacks,
         "evaluation": place.evaluation,
-        "weights": None if weights is None else weights.to_state(),
-        "normalization": (None if normalization is None else normalization.map(asdict).to_state()),
-        "request": None if request is None else asdict(request),
-        # Those of the settings alone need no record.
-        **(
-            {"table": table_record(table), "acting": acting_record(table)}
-            if len(table.specs) > 1 or table.version
-            else {}
-        ),
+        **(policy if has_own_table else replace(policy, table=None)).to_state(),
+        **({"acting": acting_record(table)} if has_own_table else {}),
+        "request": None if request is None else to_plain(request),
     }
 
 
@@ -329,14 +277,10 @@ def replay(
     _check_weights(record["weights"], table.specs.ids)
     place = {**record["place"], "role": Role[record["role"]], "table": table}
     spec = replace(spec, **place, sub_env_tolerance=None)
-    positions = tuple(map(SlotPosition.from_state, record["positions"]))
-    ids = table.specs.ids
-    weights = None if record["weights"] is None else Weights.from_state(record["weights"], ids)
-    normalization = None
-    if record["normalization"] is not None:
-        by_module = ByModule.from_state(record["normalization"], ids)
-        normalization = by_module.map(Normalization.from_state)
-    sync = Sync(weights, positions, record["callbacks"], normalization, record["evaluation"])
+    positions = tuple(from_plain(SlotPosition, each) for each in record["positions"])
+    of_runner = {name: record[name] for name in ("weights", "normalization")}
+    policy = PolicySnapshot.from_state(of_runner, PolicySnapshot(table=table))
+    sync = Sync(policy, positions, record["callbacks"], record["evaluation"])
     bootstrap = RunnerBootstrap(
         spec, sync, is_recreated=record["is_recreated"], number=record["number"]
     )
@@ -375,5 +319,4 @@ def _check_weights(weights: State | None, ids: Collection[ModuleId]) -> None:
 
 
 def _request(state: State) -> SampleRequest:
-    assignments = tuple(Assignment(**assignment) for assignment in state["assignments"])
-    return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
+    return replace(from_plain(SampleRequest, state), returns_episodes=True)

@@ -2,7 +2,7 @@
 
     group.start()                           every runner is made; a wrong env shows here
     sample = group.sample_env_steps(2048)   one request to each; repaired until all have answered
-    group.set_weights(weights)              sent along with the next request of each runner
+    group.act_with(policy)                  sent along with the next request of each runner
     group.foreach_env_runner(function)      the user's own code in every runner
     group.stop()
 
@@ -11,13 +11,13 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from checkpoints import check_shape
-from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import DirectRunners, EnvRunner
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
 from trainer.env_runners.messages import (
@@ -25,6 +25,7 @@ from trainer.env_runners.messages import (
     EnvRunnerSpec,
     ModuleWeights,
     PlayCounts,
+    PolicySnapshot,
     SampleReply,
     SampleRequest,
     Weights,
@@ -55,27 +56,12 @@ from trainer.types import AgentId, State
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer, number, optional
 from trainer_toolkit.trees import same
+from trainer_toolkit.undo import Undo
 
 _LOGGER = logging.getLogger(__name__)
 
 _MOST_WORKERS: Final = 4096
 """More processes than any machine runs."""
-
-
-class ActedWith(NamedTuple):
-    """What runners act with from the next request on.
-
-    It goes together: weights and normalisation are of the table's modules.
-
-    Attributes:
-        table: which modules there are, and for whom they act.
-        weights: None before there are any.
-        normalization: None if nothing ever was in force.
-    """
-
-    table: ModuleTable
-    weights: Weights | None
-    normalization: ByModule[Normalization] | None
 
 
 class _Steps(NamedTuple):
@@ -151,7 +137,7 @@ class EnvRunnerGroup:
         *,
         config: Any = None,
         num_env_runners: int | None = None,
-        policy: RestartPolicy | None = None,
+        restart_policy: RestartPolicy | None = None,
         crash_files: CrashFiles | None = None,
         on_recreated: OnRecreated = lambda _: None,
         on_metrics: OnMetrics = lambda _: None,
@@ -168,7 +154,7 @@ class EnvRunnerGroup:
             config: an `AlgorithmConfig`, instead of a spec and all that follows: for a group of the
                 user's own, apart from any algorithm. It is started at once.
             num_env_runners: remote runners, ≥ 0; None with a config: as configured.
-            policy: what to do about failures; None replaces runners as by default.
+            restart_policy: what to do about failures; None replaces runners as by default.
             crash_files: where requests that failed are kept; None keeps none.
             on_recreated: called after a request with the numbers of the runners that were replaced.
             on_metrics: called with what the functions of `foreach_env_runner` logged.
@@ -184,7 +170,8 @@ class EnvRunnerGroup:
         if spec is None:
             rllib_arguments["num_env_runners"] = num_env_runners
             direct = DirectRunners.of(config, rllib_arguments)
-            spec, num_env_runners, policy = direct.spec, direct.num_env_runners, direct.policy
+            spec, num_env_runners = direct.spec, direct.num_env_runners
+            restart_policy = direct.policy
         self.num_sub_env_restarts = self.num_dropped_ahead = 0
         self._shares: _Shares | None = None
         self._has_logged_failure_ahead = False
@@ -193,7 +180,7 @@ class EnvRunnerGroup:
         self._records = RunnerRecords(spec, num_env_runners or 0)
         self._asking = Asking(
             self._records,
-            policy=policy or RestartPolicy(),
+            restart_policy=restart_policy or RestartPolicy(),
             crash_files=crash_files or CrashFiles(),
             on_recreated=on_recreated,
             engine=engine,
@@ -209,6 +196,11 @@ class EnvRunnerGroup:
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """What the runners' modules are made from; complete once they were made."""
         return self._asking.module_specs
+
+    @property
+    def takes_inference_only(self) -> bool:
+        """Whether runners have only those parts of modules that acting needs."""
+        return self._asking.takes_inference_only
 
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
@@ -406,7 +398,7 @@ class EnvRunnerGroup:
             request=SampleRequest(
                 (),
                 force_reset=True,
-                timestep=asking.weights.timestep if asking.weights is not None else 0,
+                timestep=0 if (weights := self.policy.weights) is None else weights.timestep,
                 steps_per_chunk=steps_per_chunk,
                 returns_episodes=False,
             ),
@@ -449,7 +441,7 @@ class EnvRunnerGroup:
 
     def _sample(self, requests: _Requests) -> GroupSample:
         ahead, asking = self._ahead, self._asking
-        if ahead is not None and ahead.answers(requests.by_runner, asking.weights):
+        if ahead is not None and ahead.answers(requests.by_runner, self.policy):
             asking.under_way = None
             result = ahead.take()
             asking.take_over(result)
@@ -480,7 +472,7 @@ class EnvRunnerGroup:
     def _keep_lost(self, record: RunnerRecord, request: SampleRequest, reply: SampleReply) -> None:
         """Keeps a request in which episodes were given up with their sub-env."""
         why = "\n".join(reply.restarts.texts)
-        kept = self._asking.crash_files.write(record, self._asking.weights, request, why=why)
+        kept = self._asking.crash_files.write(record, self.policy, request, why=why)
         if kept:
             _LOGGER.warning("%s gave episodes up.%s", record.name.capitalize(), kept)
 
@@ -499,7 +491,8 @@ class EnvRunnerGroup:
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_specs, agents=self.agent_ids)
+        spec = replace(self._records.spec, table=self.table)
+        return replay(record, spec, self.module_specs, agents=self.agent_ids)
 
     # ---- the user's own code in the runners
 
@@ -720,81 +713,86 @@ class EnvRunnerGroup:
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
         with self._asking.alone():
-            self.calls.abandon()
-            if self._ahead is not None:
-                self._asking.abandon()
+            self.end_calls()
             self.slot_states.set_state(state)
 
     # ---- what runners hold
 
-    def set_weights(self, weights: Weights) -> None:
-        """Gives every runner new weights, with the next thing it is asked."""
-        with self._asking.alone():
-            self.calls.finish()  # calls to come would have those that these began with
-            self._asking.weights = weights
+    @property
+    def policy(self) -> PolicySnapshot:
+        """How all runners act from the next thing on that they are asked."""
+        return self._records.policy
 
     @property
     def table(self) -> ModuleTable:
         """Which modules there are, and for whom they act, from the next request on."""
-        return self._records.spec.table
+        return self._records.table
 
-    def acted_with(self) -> ActedWith:
-        """What runners act with now, for `act_again_with`."""
-        first = next(iter(self._records))
-        return ActedWith(self.table, self._asking.weights, first.normalization)
+    def act_with(self, newer: PolicySnapshot) -> None:
+        """Lets every runner act otherwise, from the next thing on that it is asked.
 
-    def act_again_with(self, before: ActedWith) -> None:
-        """Undoes changes of what runners act with; ends background calls, as `set_state` does."""
-        self.calls.abandon()
-        if self.table is not before.table:
-            self.set_table(before.table)
-        self._asking.weights = before.weights
-        for record in self._records:
-            record.normalization = before.normalization
-
-    def set_table(self, table: ModuleTable) -> None:
-        """Changes the modules of all runners, with the next thing they are asked.
-
-        Running episodes that a module is missing for are given up, and counted as lost.
+        Within one request it never changes, so that it makes no difference how slots are spread.
+        With other modules, running episodes that one is missing for are given up, and counted as
+        lost.
 
         Args:
-            table: the modules; spaces that are None are those of the agents.
+            newer: parts that are None stay as they are; spaces of modules that are None are those
+                of the agents.
         """
-        self._asking.finish()  # calls to come would have the modules that these began with
-        spec, agents, specs = self._records.spec, self.agents, table.specs
-        if agents is not None:
-            mapping = policy_mapping(table, agents, root_seed=spec.root_seed, role=spec.role)
-            specs = completed_specs(table, mapping, agents, env_name=self.env_name)
-        for record in self._records:
-            record.take_table(table)
-            self._records.add_losses(*record.give_up_episodes_without_module())
-        self._asking.take_specs(specs)
+        with self._asking.alone():
+            self._act_with(self.policy.followed_by(newer))
 
-    def has_weights(self, weights: Weights) -> bool:
+    def _act_with(self, policy: PolicySnapshot) -> None:
+        if policy is self.policy:
+            return
+        if policy.table is not self.policy.table:
+            self._asking.finish()
+            self._asking.take_specs(self._completed(policy.whole_table))
+        self.calls.finish()  # calls to come would act as these began to
+        self._records.act_with(policy)
+
+    def mark(self) -> Undo:
+        """What puts back how all runners act and where they stand; calls are ended before."""
+        policy, put_slots_back = self.policy, self.slot_states.mark()
+
+        def undo() -> None:
+            with contextlib.ExitStack() as both:
+                both.callback(put_slots_back)
+                self._act_with(policy)
+
+        return undo
+
+    def finish_calls(self) -> None:
+        """Waits for background calls of users' functions."""
+        self.calls.finish()
+
+    def end_calls(self) -> None:
+        """Ends background calls of users' functions, and a sample that was asked for ahead."""
+        self.calls.abandon()
+        if self._ahead is not None:
+            self._asking.abandon()
+
+    def _completed(self, table: ModuleTable) -> ByModule[RLModuleSpec]:
+        """The modules with the spaces of the agents."""
+        spec, agents = self._records.spec, self.agents
+        if agents is None:
+            return table.specs
+        mapping = policy_mapping(table, agents, root_seed=spec.root_seed, role=spec.role)
+        return completed_specs(table, mapping, agents, env_name=self.env_name)
+
+    def has_weights_of(self, policy: PolicySnapshot) -> bool:
         """Whether runners have the same numbers, or get them with the next thing they are asked."""
-        known = self._asking.weights
-        return (
-            known is not None
-            and known.modules.ids == weights.modules.ids
-            and all(
-                same(known.modules[id_].state, newest.state)
-                for id_, newest in weights.modules.items()
-            )
+        known, newest = self.policy.weights, policy.weights
+        if known is None or newest is None:
+            return known is newest
+        return known.modules.ids == newest.modules.ids and all(
+            same(known.modules[id_].state, one.state) for id_, one in newest.modules.items()
         )
 
     def connector_state(self) -> State | None:
         """What the connector pieces of the first slot remember; None for nothing."""
         first = next(iter(self._records))
         return first.positions[0].connectors
-
-    def set_normalization(self, normalization: ByModule[Normalization]) -> None:
-        """Says what is done to observations and rewards from the next request on.
-
-        Within one request it never changes, so that it makes no difference how slots are spread.
-        """
-        for record in self._records:
-            if not _is_same(record.normalization, normalization):  # else it would be sent once more
-                record.normalization = normalization
 
     def sync_weights(
         self,
@@ -826,12 +824,12 @@ class EnvRunnerGroup:
             )
         if from_worker_or_learner_group is not None:
             self._asking.finish()
-            self.set_weights(self._weights_of(from_worker_or_learner_group))
+            self.act_with(PolicySnapshot(self._weights_of(from_worker_or_learner_group)))
         by_index = self._records.by_index
         indices = by_index if to_worker_indices is None else to_worker_indices
         chosen = [index for index in indices if index in by_index]
-        for index in chosen:
-            by_index[index].weights = None
+        for record in [by_index[index] for index in chosen]:
+            record.sent = None if record.sent is None else replace(record.sent, weights=None)
         self.bring_up_to_date(chosen)
 
     def bring_up_to_date(self, indices: Collection[int] | None = None) -> None:
@@ -850,7 +848,7 @@ class EnvRunnerGroup:
                 f"sync_weights() got {source!r:.80}; expected a learner, an env runner or a module."
             )
         ids = self.module_specs.ids
-        before = self._asking.weights or Weights(ByModule({ids[0]: ModuleWeights(0, {})}))
+        before = self.policy.weights or Weights(ByModule({ids[0]: ModuleWeights(0, {})}))
         own = before.modules.only
         state = module.get_state()
         own = replace(own, state={name: state[name] for name in own.state} if own.state else state)
@@ -920,7 +918,7 @@ class EnvRunnerGroup:
         self._asking.make_anew(num_env_runners)
         self.set_state(state)
         for record in self._records:
-            record.normalization, record.evaluation = first.normalization, first.evaluation
+            record.evaluation = first.evaluation
         self._asking.run(dict.fromkeys(self._records.by_index))
 
     def set_root_seed(self, root_seed: int) -> None:
@@ -948,7 +946,7 @@ class EnvRunnerGroup:
         record = self._records.by_index.get(0)
         if record is None:
             return None
-        if record.lacks_something(self._asking.weights) and not self._asking.is_stopped:
+        if record.lacks_something(self.policy) and not self._asking.is_stopped:
             self.bring_up_to_date([0])
         return record.runner
 
@@ -993,11 +991,3 @@ class EnvRunnerGroup:
         """Whether the module of that id learns: all that there are do."""
         del batch
         return policy_id is None or policy_id in self.module_specs
-
-
-def _is_same(known: ByModule[Normalization] | None, given: ByModule[Normalization]) -> bool:
-    return (
-        known is not None
-        and known.ids == given.ids
-        and all(known[id_] is one for id_, one in given.items())
-    )

@@ -19,10 +19,10 @@ from typing import Any, Final
 from trainer.env_runners.messages import (
     Assignment,
     PlayCounts,
+    PolicySnapshot,
     SampleReply,
     SampleRequest,
     SlotPosition,
-    Weights,
 )
 from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
@@ -112,10 +112,10 @@ class RequestAhead:
         self._positions = {index: record.positions for index, record in records.items()}
         round_.begin(asks)
 
-    def answers(self, requests: Mapping[int, SampleRequest], weights: Weights | None) -> bool:
-        """Whether it is what is asked for now, and runners hold what they are to hold."""
+    def answers(self, requests: Mapping[int, SampleRequest], policy: PolicySnapshot) -> bool:
+        """Whether it is what is asked for now, and runners act as they are to act."""
         return self._requests == requests and all(
-            record.is_given_up or record.holds(weights) for record in self._records.values()
+            record.is_given_up or record.sent is policy for record in self._records.values()
         )
 
     def take(self) -> RoundResult:

@@ -12,15 +12,14 @@ import numpy as np
 from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
-from trainer.connectors import Normalization
 from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
+    PolicySnapshot,
     RunnerReport,
     SampleReply,
     SlotPosition,
     Sync,
-    Weights,
 )
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.envs.tasks import TaskInForce
@@ -33,7 +32,9 @@ from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import AgentId, Array, ModuleId, State
 from trainer_toolkit import checks
+from trainer_toolkit.plain_classes import check_of, from_plain, to_plain
 from trainer_toolkit.trees import same
+from trainer_toolkit.undo import Undo
 
 # ---- records
 #
@@ -54,12 +55,9 @@ class RunnerRecord:
             have none.
         runner: the runner itself if it lives in this process; None before it is made, and for
             remote ones.
-        weights: what was last sent to the live runner; None if nothing was.
-        sent_table: the modules that were last sent to the live runner; None if none were.
+        sent: what the live runner was told last of how to act; None if nothing was.
         known_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
             the first runner was made.
-        normalization: what is in force for observations and rewards; None if nothing ever was.
-        sent_normalization: what was last sent to the live runner.
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
         is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
         has_answered: some runner in this place has answered a request.
@@ -88,11 +86,8 @@ class RunnerRecord:
     positions: tuple[SlotPosition, ...] = ()
     callbacks: State | None = None
     runner: EnvRunner | None = None
-    weights: Weights | None = None
-    sent_table: ModuleTable | None = None
+    sent: PolicySnapshot | None = None
     known_modules: frozenset[ModuleId] | None = None
-    normalization: ByModule[Normalization] | None = None
-    sent_normalization: ByModule[Normalization] | None = None
     evaluation: int = 0
     is_ahead: bool = False
     has_answered: bool = False
@@ -130,85 +125,56 @@ class RunnerRecord:
         """Whether a runner made here has to put an episode back."""
         return any(position.env_seed is not None for position in self.positions)
 
-    def holds(self, weights: Weights | None) -> bool:
-        """Whether the live runner was sent all that belongs to modules, as it is now."""
-        return (
-            self.weights is weights
-            and self.sent_normalization is self.normalization
-            and self.sent_table is self.spec.table
-        )
-
-    def lacks_something(self, weights: Weights | None) -> bool:
+    def lacks_something(self, policy: PolicySnapshot) -> bool:
         """Whether the runner of this process waits for its next request to get what it is to hold.
 
         Never before it was first made, nor while it is made or asked.
         """
         if self.num_starts == 0 or self.is_busy:
             return False
-        return self.runner is None or self.is_ahead or not self.holds(weights)
+        return self.runner is None or self.is_ahead or self.sent is not policy
 
-    def bootstrap(self, weights: Weights | None) -> RunnerBootstrap:
+    def bootstrap(self, policy: PolicySnapshot) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
-        sync = Sync(
-            weights,
-            self.positions,
-            self.callbacks,
-            self.normalization,
-            self.evaluation,
-            new_modules=self._new_modules(),
-        )
+        table = policy.whole_table
         bootstrap = RunnerBootstrap(
-            self.spec,
-            sync,
+            replace(self.spec, table=table),
+            Sync(
+                replace(policy, table=None),  # it is made with it
+                self.positions,
+                self.callbacks,
+                self.evaluation,
+                new_modules=self._new_modules(table),
+            ),
             is_recreated=self.num_restarts > 0 or self.had_runner,
             number=self.num_starts,
         )
         self.num_starts += 1
-        self.weights = weights
-        self.sent_table = self.spec.table
-        self.sent_normalization = self.normalization
+        self.sent = policy
         self.is_ahead = False
         self.unsent_tasks = {}
         return bootstrap
 
-    def _new_modules(self) -> tuple[ModuleId, ...]:
-        known, there = self.known_modules, self.spec.table.specs
+    def _new_modules(self, table: ModuleTable) -> tuple[ModuleId, ...]:
+        known, there = self.known_modules, table.specs
         if known is None or known.issuperset(there.keys()):
             return ()
         return tuple(id_ for id_ in there if id_ not in known)
 
-    def take_table(self, table: ModuleTable) -> None:
-        """Says which modules there are, and for whom they act, from the next request on."""
-        self.spec = replace(self.spec, table=table)
-        if self.known_modules is not None:
-            self.known_modules &= {*table.specs}
-
-    def forget_sent(self) -> None:
-        """Lets the next request bring everything along that belongs to modules."""
-        self.weights = self.sent_normalization = self.sent_table = None
-
-    def sync(self, weights: Weights | None) -> Sync:
+    def sync(self, policy: PolicySnapshot) -> Sync:
         """What the live runner lacks.
 
         After this it is up to date, and ahead of the committed position once it plays.
         """
-        # By identity: weights can be replaced by others of the same version (set_weights, restore).
-        table = self.spec.table if self.sent_table is not self.spec.table else None
-        if table is not None:
-            self.forget_sent()
         sync = Sync(
-            weights if weights is not self.weights else None,
+            policy.since(self.sent),
             self.positions if self.is_ahead else None,
             self.callbacks if self.is_ahead else None,
-            self.normalization if self.normalization is not self.sent_normalization else None,
             self.evaluation,
             self._tasks_to_send(),
-            table,
-            self._new_modules(),
+            self._new_modules(policy.whole_table),
         )
-        self.weights = weights
-        self.sent_table = self.spec.table
-        self.sent_normalization = self.normalization
+        self.sent = policy
         self.is_ahead = True
         return sync
 
@@ -321,20 +287,20 @@ class RunnerRecord:
         for index, task in unsent.items():  # set while the runner was at work
             self.set_task(index, task)
         self.callbacks = callbacks
-        if self.sent_table is not None:
-            self.known_modules = frozenset(self.sent_table.specs)
+        if self.sent is not None:
+            self.known_modules = frozenset(self.sent.whole_table.specs)
         self.is_ahead = False
 
     def commit_reply(self, reply: SampleReply) -> None:
         """Takes over an answer to a request."""
-        sent = 0 if self.weights is None else self.weights.version
+        sent = 0 if self.sent is None else self.sent.version
         if reply.weights_version != sent:  # what it played belongs to another policy
             raise RuntimeError(
                 f"{self.name} acted with weights of version {reply.weights_version}, but was sent "
                 f"version {sent}. Its answer was not taken. Leave `weights_version` of runners "
                 "alone; if it was not changed, this is a mistake of ours."
             )
-        table = self.sent_table
+        table = None if self.sent is None else self.sent.table
         if table is not None and reply.table_version != table.version:
             raise RuntimeError(
                 f"{self.name} acted with modules of version {reply.table_version}, but was sent "
@@ -381,6 +347,35 @@ class RunnerRecord:
             "(docs/env-state.md), or m"
         )
 
+    def mark(self) -> Undo:
+        """What puts its slots and callbacks back to where they stand now."""
+        positions, callbacks = self.positions, self.callbacks
+        known_modules, is_continued = self.known_modules, self.is_continued
+
+        def undo() -> None:
+            if self.positions is positions and self.callbacks is callbacks:
+                return
+            self.go_to(positions, callbacks, is_continued=is_continued)
+            if known_modules is not None:  # else it was made since then, and knows those of now
+                self.known_modules = known_modules
+
+        return undo
+
+    def go_to(
+        self,
+        positions: tuple[SlotPosition, ...],
+        callbacks: State | None,
+        *,
+        is_continued: bool,
+    ) -> None:
+        """Has slots and callbacks go on from there, with the next request; None: as at first."""
+        self.positions = positions
+        self.unsent_tasks = {}  # positions hold the tasks
+        self.fill_in_firsts()
+        self.callbacks = self.first_callbacks if callbacks is None else callbacks
+        self.is_ahead = True
+        self.is_continued = is_continued
+
     def give_up_episodes(self, skip: int) -> tuple[int, int]:
         """Abandons the running episodes and goes on `skip` numbers further.
 
@@ -393,13 +388,14 @@ class RunnerRecord:
         self.fill_in_firsts()  # the envs that come after them begin there
         return len(running), sum(position.num_steps for position in running)
 
-    def give_up_episodes_without_module(self) -> tuple[int, int]:
-        """Abandons the running episodes of which an agent has a module that is no longer there.
+    def keep_modules(self, there: frozenset[ModuleId]) -> tuple[int, int]:
+        """Abandons the running episodes of which an agent has a module that is not among these.
 
         Returns:
             the number of episodes lost, and of their env steps.
         """
-        there = {*self.spec.table.specs}
+        if self.known_modules is not None:
+            self.known_modules &= there
         before = self.positions
         self.positions = tuple(
             position
@@ -426,6 +422,7 @@ class RunnerRecords:
     Attributes:
         by_index: the records, by runner number.
         is_remote: the runners live in processes of their own.
+        policy: what all runners act with from the next request on; it always has a table.
         num_episodes_lost, num_env_steps_lost: of running episodes that were given up, until the
             next sample reports them.
     """
@@ -437,6 +434,7 @@ class RunnerRecords:
         """
         self.num_episodes_lost = self.num_env_steps_lost = 0
         self._logged_env_states: set[str] = set()
+        self.policy = PolicySnapshot(table=spec.table)
         self.make_anew(spec, num_env_runners)
 
     def make_anew(self, spec: EnvRunnerSpec, num_env_runners: int) -> None:
@@ -457,6 +455,19 @@ class RunnerRecords:
     def spec(self) -> EnvRunnerSpec:
         """The spec of the first runner: what all have in common."""
         return next(iter(self)).spec
+
+    @property
+    def table(self) -> ModuleTable:
+        """Which modules there are, and for whom they act, from the next request on."""
+        return self.policy.whole_table
+
+    def act_with(self, policy: PolicySnapshot) -> None:
+        """Lets all runners act with this; gives up running episodes that lack a module then."""
+        if policy.table is not self.policy.table:
+            there = frozenset(policy.whole_table.specs)
+            for record in self:
+                self.add_losses(*record.keep_modules(there))
+        self.policy = policy
 
     @property
     def num_slots(self) -> int:
@@ -523,31 +534,6 @@ class RunnerRecords:
 # with an env, however loosely it keeps to its spaces, must be able to go on with it.
 
 
-def _played(episode: checks.Check) -> checks.Check:
-    """The check for the parts of a position, with episodes of a kind."""
-    return checks.fields(
-        {
-            "episode_number": checks.COUNT,
-            "env_seed": checks.either(checks.COUNT, checks.NOTHING),
-            "actions": checks.list_of(checks.anything()),
-            "observation": checks.anything(),
-            "episode": checks.either(episode, checks.NOTHING),
-            "earlier_chunks": checks.list_of(episode),
-        },
-        optional={
-            "tasks": checks.list_of(checks.of_type(list)),
-            "env_state": checks.anything(),
-            "carried_state": checks.anything(),
-            "connectors": checks.of_type(dict),
-            "memory": checks.anything(),
-            "steps_ahead": checks.COUNT,
-        },
-    )
-
-
-_PLAYED: Final = _played(EPISODE_STATE)
-_PLAYED_BY_SEVERAL: Final = _played(checks.of_type(dict))
-
 CALLBACK_STATES: Final = checks.dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
@@ -578,7 +564,12 @@ def slots_of(
     module_spec = module_specs.only
 
     def slot(value: Any, place: str) -> Iterator[str]:
-        problems = list(_PLAYED(value, place))
+        problems = list(check_of(SlotPosition)(value, place))
+        problems = problems or [
+            problem
+            for chunk, inside in _chunks(value, place)
+            for problem in EPISODE_STATE(chunk, inside)
+        ]
         yield from problems or _slot_problems(value, place, module_spec)
 
     def slots(value: Any, place: str) -> Iterator[str]:
@@ -593,7 +584,7 @@ def _slot_of_agents(agents: Collection[AgentId]) -> checks.Check:
     """The check for the position of a slot in which several agents play."""
 
     def slot(value: Any, place: str) -> Iterator[str]:
-        problems = list(_PLAYED_BY_SEVERAL(value, place))
+        problems = list(check_of(SlotPosition)(value, place))
         yield from problems or _joint_problems(value, place, agents)
 
     return checks.by_place("a slot", slot)
@@ -636,9 +627,6 @@ def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId
 
 
 def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:
-    for index, task in enumerate(slot.get("tasks", ())):
-        if len(task) != 2 or type(task[0]) is not int:
-            yield f"{place}['tasks'][{index}] is {task!r}, expected [env steps made before, task]"
     running = [slot["env_seed"], slot["episode"], slot["observation"]]
     if all(value is None for value in running):
         if slot["actions"]:
@@ -676,7 +664,8 @@ def _newest_outputs(slot: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chunks(slot: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], str]]:
-    yield slot["episode"], f"{place}['episode']"
+    if slot["episode"] is not None:
+        yield slot["episode"], f"{place}['episode']"
     for index, chunk in enumerate(slot["earlier_chunks"]):
         yield chunk, f"{place}['earlier_chunks'][{index}]"
 
@@ -785,19 +774,33 @@ class SlotStates:
         records = self._records
         lost = [records.num_episodes_lost, records.num_env_steps_lost]
         return {
-            "slots": [position.to_state() for position in records.positions()],
+            "slots": [to_plain(position) for position in records.positions()],
             "callbacks": self.get_callback_states(),
             "is_continued": any(record.is_continued for record in records),
             **({"lost": lost} if any(lost) else {}),
             **self.known_modules(),
         }
 
+    def mark(self) -> Undo:
+        """What puts all slots back to where they stand now, with the next request."""
+        records, marks = self._records, [record.mark() for record in self._records]
+        lost = records.num_episodes_lost, records.num_env_steps_lost
+        drop_to_log, keeps_known_modules = self._drop_to_log, self._keeps_known_modules
+
+        def undo() -> None:
+            for mark in marks:
+                mark()
+            records.num_episodes_lost, records.num_env_steps_lost = lost
+            self._drop_to_log, self._keeps_known_modules = drop_to_log, keeps_known_modules
+
+        return undo
+
     def known_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
         known = [
             record.known_modules for record in self._records if record.known_modules is not None
         ]
-        has_changed = self._records.spec.table.version or self._keeps_known_modules
+        has_changed = self._records.table.version or self._keeps_known_modules
         if not has_changed or not known:
             return {}
         return {"known_modules": sorted(frozenset.intersection(*known))}
@@ -806,7 +809,7 @@ class SlotStates:
         """Takes back what `known_modules` gave; without it, callbacks know of all modules."""
         # An evaluation takes the changed modules over when it begins.
         self._keeps_known_modules = "known_modules" in state
-        there = frozenset(self._records.spec.table.specs)
+        there = frozenset(self._records.table.specs)
         for record in self._records:
             record.known_modules = frozenset(state.get("known_modules", there))
 
@@ -837,7 +840,7 @@ class SlotStates:
         number; a warning names the numbers that there is no runner for.
         """
         records = self._records
-        positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
+        positions = [from_plain(SlotPosition, slot) for slot in state["slots"]]
         self.set_known_modules(state)
         self._warn_of_dropped_callbacks(state["callbacks"])
         records.num_episodes_lost, records.num_env_steps_lost = state.get("lost", (0, 0))
@@ -848,15 +851,13 @@ class SlotStates:
         positions += [SlotPosition(fresh, tasks=tasks)] * (records.num_slots - len(positions))
         for index, record in records.by_index.items():
             first = record.spec.first_slot
-            record.positions = tuple(positions[first : first + record.spec.num_envs])
-            record.unsent_tasks = {}
-            record.fill_in_firsts()
-            # 0 runners are the same program as 1: the runner of the main process has the state of
-            # the first one of a group of processes.
-            saved = state["callbacks"].get(str(max(1, index)))
-            record.callbacks = record.first_callbacks if saved is None else saved
-            record.is_ahead = True
-            record.is_continued = state["is_continued"]
+            record.go_to(
+                tuple(positions[first : first + record.spec.num_envs]),
+                # 0 runners are the same program as 1: the runner of the main process has the state
+                # of the first one of a group of processes.
+                state["callbacks"].get(str(max(1, index))),
+                is_continued=state["is_continued"],
+            )
 
     def _give_up_without_slot(self, dropped: Sequence[SlotPosition]) -> None:
         """Counts the running episodes of slots that there is no room for.

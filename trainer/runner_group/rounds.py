@@ -24,11 +24,11 @@ from trainer.env_runners.messages import (
     SEED,
     STEPPING,
     STREAM,
+    PolicySnapshot,
     RunnerReport,
     SampleReply,
     SampleRequest,
     Sync,
-    Weights,
     is_putting_back,
 )
 from trainer.env_runners.worker_service import apply_to_runner, report_of
@@ -372,8 +372,8 @@ class RequestRound(Round):
         pool: WorkerPool,
         records: Mapping[int, RunnerRecord],
         *,
-        weights: Weights | None,
-        policy: RestartPolicy,
+        policy: PolicySnapshot,
+        restart_policy: RestartPolicy,
         start_limit: StallLimit,
         crash_files: CrashFiles,
     ) -> None:
@@ -381,8 +381,8 @@ class RequestRound(Round):
         self._crash_files = crash_files
         self._pool = pool
         self._records = records
-        self._weights = weights
         self._policy = policy
+        self._restart_policy = restart_policy
         self._start_limit = start_limit
         self._is_end_requested = False
         self._asks: dict[int, Ask | None] = {}
@@ -501,25 +501,29 @@ class RequestRound(Round):
 
     def _start(self, index: int) -> None:
         self._starting.add(index)
-        bootstrap = self._records[index].bootstrap(self._weights)
+        bootstrap = self._records[index].bootstrap(self._policy)
         self._pool[index].start(bootstrap.packed(), self._start_limit)
 
     def _submit(self, index: int, ask: Ask) -> None:
         record = self._records[index]
         try:
-            sync = record.sync(self._weights)
-            sync = replace(
-                sync,
-                weights=self._pool.publish("weights", sync.weights),
-                normalization=self._pool.publish("normalization", sync.normalization),
-            )
+            sync = self._published(record.sync(self._policy))
             self._pool[index].submit(ask.method, (sync, *ask.arguments), ask.limit)
         except BaseException:
             # The arguments could not be pickled: the weights beside them have not arrived either.
-            record.forget_sent()
+            record.sent = None
             raise
         if self._is_end_requested:
             self._pool[index].request_end()
+
+    def _published(self, sync: Sync) -> Sync:
+        """The same, with what is large and goes to all runners packed once."""
+        policy = sync.policy
+        if policy.weights is None and policy.normalization is None:
+            return sync
+        weights = self._pool.publish("weights", policy.weights)
+        normalization = self._pool.publish("normalization", policy.normalization)
+        return replace(sync, policy=replace(policy, weights=weights, normalization=normalization))
 
     def _take(self, index: int, value: Any) -> None:
         if index not in self._starting:
@@ -598,7 +602,7 @@ class RequestRound(Round):
         """Why a runner that failed is not replaced; empty if it is."""
         record, ask = self._records[index], self._asks[index]
         attempts = self._troubles[index].attempts
-        why = self._policy.why_given_up(
+        why = self._restart_policy.why_given_up(
             attempts,
             num_restarts=record.num_restarts,
             num_excess_failures=record.num_excess_failures,
@@ -629,7 +633,7 @@ class RequestRound(Round):
 
     def _replace(self, index: int, outcome: Failed | Lost, kept: str) -> None:
         record, attempts = self._records[index], self._troubles[index].attempts
-        delay_s = self._policy.back_off_s(attempts.num_without_progress)
+        delay_s = self._restart_policy.back_off_s(attempts.num_without_progress)
         record.num_restarts += 1
         if _is_logged(record):
             _LOGGER.warning(
@@ -637,7 +641,7 @@ class RequestRound(Round):
                 record.name.capitalize(),
                 what_happened(outcome, record),
                 f" in {delay_s:.2f} s" if delay_s else "",
-                self._policy.outlook(attempts, num_restarts=record.num_restarts),
+                self._restart_policy.outlook(attempts, num_restarts=record.num_restarts),
                 _rarely_logged(record),
                 kept,
                 traceback_below(outcome),
@@ -653,7 +657,7 @@ class RequestRound(Round):
             return ""  # a function of the user's
         record, request = self._records[index], None if ask is None else ask.arguments[0]
         why = f"{what_happened(outcome, record)}{traceback_below(outcome)}"
-        return self._crash_files.write(record, self._weights, request, why=why)
+        return self._crash_files.write(record, self._policy, request, why=why)
 
     def _raise_what_is_no_fault(
         self, index: int, outcome: Failed | Lost, *, was_starting: bool
@@ -684,7 +688,7 @@ class RequestRound(Round):
         record, failures = self._records[index], self._troubles[index].attempts.num_failures
         kept = self._keep(index, outcome, self._asks[index])
         record.num_excess_failures = 0  # told; it may begin anew
-        if self._policy.should_ignore:
+        if self._restart_policy.should_ignore:
             record.is_given_up = True
             self._pool[index].kill()
             _LOGGER.error(
@@ -737,13 +741,13 @@ class LocalRound(Round):
         self,
         records: Mapping[int, RunnerRecord],
         *,
-        weights: Weights | None,
+        policy: PolicySnapshot,
         crash_files: CrashFiles,
     ) -> None:
         super().__init__()
         self._crash_files = crash_files
         self._records = records
-        self._weights = weights
+        self._policy = policy
         self._waiting: deque[tuple[int, Ask | None]] = deque()
 
     def ask(self, index: int, ask: Ask | None) -> None:
@@ -770,7 +774,7 @@ class LocalRound(Round):
             record.is_busy = False
 
     def _make(self, index: int, record: RunnerRecord) -> EnvRunner:
-        runner = record.bootstrap(self._weights).make_runner(own_heartbeat())
+        runner = record.bootstrap(self._policy).make_runner(own_heartbeat())
         with signals_deferred():
             self._result.add_report(index, report_of(runner), record=record)
             record.runner = runner
@@ -778,13 +782,13 @@ class LocalRound(Round):
 
     def _answer(self, record: RunnerRecord, runner: EnvRunner, ask: Ask) -> Any:
         try:
-            sync = record.sync(self._weights)
+            sync = record.sync(self._policy)
             if ask.method == "apply":
                 return apply_to_runner(runner, sync, *ask.arguments)
             return self._sample(record, runner, sync, *ask.arguments)
         except BaseException:
             # It may not have arrived, or not as a whole.
-            record.forget_sent()
+            record.sent = None
             raise
 
     def _sample(
@@ -795,7 +799,7 @@ class LocalRound(Round):
             return runner.answer(request)
         except Exception as error:
             why = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-            kept = self._crash_files.write(record, self._weights, request, why=why)
+            kept = self._crash_files.write(record, self._policy, request, why=why)
             if kept:
                 _LOGGER.warning("%s failed.%s", record.name.capitalize(), kept)
             raise
