@@ -813,9 +813,9 @@ def test_a_module_explores_in_its_own_way() -> None:
     made.multi_agent(algorithm_config_overrides_per_module=own)
     with made.build_algo() as algo:
         runner: Any = algo.env_runner
-        sources = runner._player.actions.sources
-        assert sources["main"].exploring.strategy.epsilon(0) == 1.0
-        assert runner._player.actions._greedy == {"first"}
+        player = runner._player
+        assert player.policies["main"].strategy.epsilon(0) == 1.0
+        assert player._greedy == {"first"}
         algo.train()
 
 

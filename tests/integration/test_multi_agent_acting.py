@@ -11,6 +11,8 @@ import pytest
 from tests.command_line import run
 from tests.multi_agent_runs import gaps
 from trainer import Algorithm, MultiAgentEpisode, PPOConfig, export_onnx
+from trainer.env_runners.acting import Rows
+from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError
 from trainer.testing.multi_agent_envs import RockPaperScissors
 
@@ -31,8 +33,9 @@ def test_the_module_of_each_agent_acts() -> None:
         chosen = algo.compute_actions(observations, explore=False)
         for agent, observation in observations.items():
             module = "odd" if agent == "a" else "even"
-            source = runner._player.actions.sources[module]
-            (greedy,), _ = source.acting.act([observation], None)
+            policy = runner._player.policies[module]
+            rows = Rows([observation], np.empty((1, 0)), [0])
+            (greedy,), *_ = policy.choose(rows, ActingRequest(0, explore=False))
             assert chosen[agent] == greedy
             single = algo.compute_single_action(observation, agent_id=agent, explore=False)
             assert single == greedy

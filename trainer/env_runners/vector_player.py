@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from trainer.env_runners.acting import Choice, Rows
 from trainer.env_runners.column_recording import ColumnRecording, UnseenEpisode, fill
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
@@ -31,7 +32,6 @@ from trainer.env_runners.messages import (
     SampleRequest,
     SlotPosition,
 )
-from trainer.env_runners.remembering import RememberingSource
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_native_vector_env
 from trainer.envs.env_checks import check_step
@@ -40,10 +40,13 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_LOGP
 from trainer.episodes.episode_state import is_bare
 from trainer.episodes.fragment import Fragment, FragmentEpisode, RowRange, own_memory
+from trainer.episodes.single_agent_episode import ActingRequest
+from trainer.errors import EnvContractError
 from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role, evaluation_index, training_index
+from trainer.types import Array
 from trainer_toolkit.interrupts import signals_deferred
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,16 +82,15 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _why_not_as_columns(self) -> str:
         """What keeps requests from being recorded as columns; empty if nothing does."""
-        source = self.actions
-        exploring = source.exploring
+        policy = self.policy
         reasons = {
             "a callback listens to on_episode_step": self._listens_to_steps,
             "a callback listens to on_postprocess_trajectory": self._trajectories is not None,
             "observations or actions are no single arrays": not self._whole.holds_arrays,
             "they have tasks": any(slot.tasks is not None for slot in self.slots),
-            "the network has memory": isinstance(source, RememberingSource),
-            "noise on weights differs from sub-env to sub-env": exploring is not None
-            and exploring.strategy.perturbs_weights,
+            "the network has memory": policy.memory is not None,
+            "noise on weights differs from sub-env to sub-env": policy.strategy is not None
+            and policy.strategy.perturbs_weights,
         }
         return " and ".join(reason for reason, holds in reasons.items() if holds)
 
@@ -201,8 +203,8 @@ class VectorPlayer(SingleAgentPlayer):
         """One step of the vector env; whether some episode or the request came to its end."""
         self._slot_at_work = active[0]
         given = actions
-        if self._acting.needs_decoding:
-            given = [self._acting.to_env(action) for action in actions]
+        if self.policy.needs_decoding:
+            given = [self.policy.to_env(action) for action in actions]
         step = self._step_whole(active, given)
         if self._must_check_step:
             self._check_whole(step, active[0].index)
@@ -215,7 +217,7 @@ class VectorPlayer(SingleAgentPlayer):
             observation, is_last = observations[index], terminateds[index] or truncateds[index]
             if is_last and self._whole.gives_next_observation:
                 observation = step.last_observation(index)
-            slot.observation = observation
+            slot.seat.observation = observation
             info = step.info(index, is_last=is_last) if has_infos else {}
             if keeps_apart:
                 slot.keep_apart(observation, actions[row])
@@ -270,7 +272,7 @@ class VectorPlayer(SingleAgentPlayer):
             and len(assignments) == len(self.slots)
             and not request.random_actions
             and not any(assignment.whole_episodes for assignment in assignments)
-            and all(has_outputs(slot.episode, self.actions.outputs) for slot in self.slots)
+            and all(has_outputs(slot.episode, self.policy.outputs) for slot in self.slots)
         )
 
     def _play_columns(self, request: SampleRequest) -> list[Any]:
@@ -279,7 +281,8 @@ class VectorPlayer(SingleAgentPlayer):
         if request.force_reset:
             self._give_up_episodes()
         explore = self._spec.explore if request.explore is None else request.explore
-        self.actions.refresh()
+        acting = ActingRequest(request.timestep, explore)
+        self.policy.refresh()
         for slot, assignment in zip(self.slots, request.assignments, strict=True):
             slot.assign(assignment)
         recording, carried = self._new_recording()
@@ -291,9 +294,7 @@ class VectorPlayer(SingleAgentPlayer):
                 if recording.num_running == 0:
                     self._step_unplayed(recording)
                 else:
-                    self._step_columns(
-                        recording, samples, explore=explore, timestep=request.timestep
-                    )
+                    self._step_columns(recording, samples, acting)
             return self._hand_out_columns(recording, samples)
         except BaseException:
             with signals_deferred():
@@ -316,14 +317,13 @@ class VectorPlayer(SingleAgentPlayer):
             elif self._whole.is_fresh(slot.index):
                 self._start_episode(slot)
         playing = [(slot, slot.episode) for slot in self.slots if slot.episode is not None]
-        source = self.actions.exploring or self._acting
         num_rows = -(-self._steps_to_go // len(self.slots))
         recording = ColumnRecording(
             self.slots,
             self._whole.observations,
             num_carried=max((num_carried(episode) for _, episode in playing), default=0),
             num_rows=int(num_rows * _ROOM_FOR_RESETS) + 2,
-            noise_width=source.noise_width,
+            noise_width=self.policy.noise_width,
         )
         heads = [(slot, episode) for slot, episode in playing if slot.index in carried]
         recording.carry(heads, now_s=time.perf_counter())
@@ -334,12 +334,7 @@ class VectorPlayer(SingleAgentPlayer):
         return recording, [slot for slot, _ in heads]
 
     def _step_columns(
-        self,
-        recording: ColumnRecording,
-        samples: list[list[Any]],
-        *,
-        explore: bool,
-        timestep: int,
+        self, recording: ColumnRecording, samples: list[list[Any]], request: ActingRequest
     ) -> None:
         """One step of the vector env, and what ends and begins with it.
 
@@ -348,10 +343,8 @@ class VectorPlayer(SingleAgentPlayer):
         """
         whole, begun_at = self._whole, time.perf_counter()
         rows = recording.running_rows()
-        actions, outputs = self.actions.act_together(
-            recording.observations, recording.noise(), rows=rows, explore=explore, timestep=timestep
-        )
-        given: Any = self._acting.to_env(actions) if self._acting.needs_decoding else actions
+        actions, outputs, _ = self._choose(recording.observations, recording.noise(), rows, request)
+        given: Any = self.policy.to_env(actions) if self.policy.needs_decoding else actions
         if rows is not None:
             given = np.array(given)
             given[~recording.is_running] = whole.no_action
@@ -379,6 +372,43 @@ class VectorPlayer(SingleAgentPlayer):
                 self._begin_in_columns(recording, index, now)
         if not resets_at_once and recording.num_running < len(self.slots):
             self._begin_fresh(recording, now)
+
+    def _choose(
+        self, observations: Array, noise: Array, playing: list[int] | None, request: ActingRequest
+    ) -> Choice:
+        """The choice for all sub-envs; what stands in rows of those that do not play means nothing.
+
+        Without a strategy, these are computed, too: the others don't notice.
+
+        Args:
+            observations: of all sub-envs, [S, …]; those that do not play may show anything.
+            noise: their random numbers of this step, [S, W].
+            playing: which of them play; None for all.
+            request: how to act.
+
+        Raises:
+            EnvContractError: an observation does not belong to its space.
+        """
+        policy, everyone = self.policy, list(range(len(observations)))
+        if playing is None or policy.strategy is None:
+            try:
+                return policy.choose(Rows(observations, noise, everyone), request)
+            except EnvContractError:
+                playing = everyone if playing is None else playing
+        try:
+            choice = policy.choose(Rows(observations[playing], noise[playing], playing), request)
+        except EnvContractError:
+            for index in playing:
+                try:
+                    policy.encoded([observations[index]], [index])
+                except EnvContractError as error:
+                    raise EnvContractError(f"Sub-env {index} of the vector env: {error}") from error
+            raise
+        actions, *columns = (
+            _in_rows(column, playing, len(everyone))
+            for column in (choice.actions, *choice.outputs.values())
+        )
+        return Choice(actions, dict(zip(choice.outputs, columns, strict=True)))
 
     def _step_unplayed(self, recording: ColumnRecording) -> None:
         """A step in which no agent plays, such as the reset of all."""
@@ -412,8 +442,6 @@ class VectorPlayer(SingleAgentPlayer):
             )
             self.activity.doing(STEPPING)
         slot.begin_unseen()
-        if self.actions.exploring is not None:
-            self.actions.begin_episode(slot, stream)
         recording.begin(slot, now_s=now_s)
         info = self._whole.first_info(index)
         if info:
@@ -516,11 +544,11 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _hand_out_columns(self, recording: ColumnRecording, samples: list[list[Any]]) -> list[Any]:
         """Cuts the running episodes and brings all that was played into its final form."""
-        recording.add_logp(self.actions.logp)
+        recording.add_logp(self.policy.logp)
         self._finish_unseen(recording, samples)
         tail = None
         if recording.fragment.is_plain and recording.fragment.actions is not None:
-            but = {ACTION_LOGP} - set(self.actions.outputs)
+            but = {ACTION_LOGP} - set(self.policy.outputs)
             tail = recording.tail(self._spec.lookback, but=but)
         with signals_deferred():  # an interrupt finds each slot before its cut or behind it
             chunks = self._cut_running_episodes(recording, samples, tail)
@@ -533,7 +561,7 @@ class VectorPlayer(SingleAgentPlayer):
         self._finish_columns(filled)
         for slot, chunk in chunks:
             slot.remember(chunk, keep_chunk=self._keeps_chunks)
-        self.actions.add_logp(filled)
+        self._add_logp(filled)
         self._slot_at_work = None
         return episodes
 
@@ -569,7 +597,7 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _forget_logp(self, episode: SingleAgentEpisode) -> None:
         """Leaves out what is computed for all steps at the end of each request."""
-        if ACTION_LOGP not in self.actions.outputs:
+        if ACTION_LOGP not in self.policy.outputs:
             episode.extra_model_outputs.pop(ACTION_LOGP, None)
 
     def _fill_running_chunk(self, recording: ColumnRecording, slot: EnvSlot) -> SingleAgentEpisode:
@@ -679,3 +707,10 @@ def num_carried(episode: SingleAgentEpisode) -> int:
 
 def _index_of(slot: EnvSlot) -> int:
     return slot.index
+
+
+def _in_rows(values: Array, rows: Sequence[int], count: int) -> Array:
+    """An array of `count` rows, these of which are given; the others are zeros."""
+    spread = np.zeros((count, *values.shape[1:]), values.dtype)
+    spread[rows] = values
+    return spread
