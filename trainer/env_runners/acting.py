@@ -146,7 +146,7 @@ class Policy:
         draws = self.distribution if strategy is None else strategy
         self.noise_kind: NoiseKind = draws.noise_kind
         self.noise_width = draws.noise_width
-        self._kept = (ACTION_DIST_INPUTS, VF_PREDS) if keeps_values else (ACTION_DIST_INPUTS,)
+        self._keeps_values = keeps_values
         self._gives_logp = strategy is not None and strategy.gives_logp
         self._is_of_users = not type(strategy).__module__.startswith("trainer.")
         self._perturbed = (
@@ -160,7 +160,8 @@ class Policy:
             module.action_space, module.model_config if has_memory else {}
         )
         self.outputs = (
-            *self._kept,
+            ACTION_DIST_INPUTS,
+            *([VF_PREDS] if keeps_values else []),
             *([ACTION_LOGP] if self._gives_logp else []),
             *([STATE_IN] if has_memory else []),
             *self.previous.names,
@@ -215,7 +216,9 @@ class Policy:
             else:
                 actions = self.distribution.deterministic(inputs)
             # Copies: a module of the user's may write its outputs into the same memory again.
-            outputs = {name: given[name].copy() for name in self._kept}
+            outputs = {ACTION_DIST_INPUTS: inputs.copy()}
+            if self._keeps_values:
+                outputs[VF_PREDS] = given[VF_PREDS].copy()
         if self.memory is None:
             return Choice(actions, outputs)
         outputs |= {STATE_IN: states, **rows.previous}
@@ -609,17 +612,14 @@ def act(
     request: ActingRequest,
     *,
     episodes: Sequence[Any] = (),
-) -> tuple[list[Any], list[list[Any]]]:
-    """Lets seats act by their policy; what a network remembers is handed on in them.
+) -> Choice:
+    """The choice of a policy for some seats; what a network remembers is handed on in them.
 
     Args:
         policy: of all of them.
         seats: at least one.
         request: how to act.
         episodes: their running episodes, if the network reads the step before.
-
-    Returns:
-        an action for each, and each of `Policy.outputs`, seat by seat.
     """
     count = len(seats)
     noise = [seat.noise.next_row() for seat in seats]
@@ -629,13 +629,10 @@ def act(
         [seat.index for seat in seats],
     )
     if policy.memory is None:
-        choice = policy.choose(rows, request)
-    else:
-        memory = [seat.memory for seat in seats]
-        rows = rows._replace(memory=memory, previous=policy.previous.after(episodes))
-        choice = policy.choose(rows, request)
-        for seat, state in zip(seats, choice.memory, strict=True):
-            seat.memory = state
-    return nested.unstack(choice.actions, count), [
-        nested.unstack(column, count) for column in choice.outputs.values()
-    ]
+        return policy.choose(rows, request)
+    memory = [seat.memory for seat in seats]
+    rows = rows._replace(memory=memory, previous=policy.previous.after(episodes))
+    choice = policy.choose(rows, request)
+    for seat, state in zip(seats, choice.memory, strict=True):
+        seat.memory = state
+    return choice

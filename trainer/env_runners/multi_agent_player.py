@@ -459,7 +459,8 @@ class MultiAgentPlayer(EpisodePlayer):
             if policy.previous.names
             else []
         )
-        actions, columns = act(policy, seats, request, episodes=episodes)
+        choice, count = act(policy, seats, request, episodes=episodes), len(seats)
+        columns = [nested.unstack(column, count) for column in choice.outputs.values()]
         names = policy.outputs
         if len(names) == 1:
             (name,) = names
@@ -468,7 +469,7 @@ class MultiAgentPlayer(EpisodePlayer):
             outputs = [
                 dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)
             ]
-        return iter(actions), iter(outputs)
+        return iter(nested.unstack(choice.actions, count)), iter(outputs)
 
     def _draw_uniformly(
         self, active: list[Any]

@@ -14,7 +14,7 @@ from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import RunnerParts
 from trainer.env_runners.trajectories import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
-from trainer.episodes import SingleAgentEpisode
+from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_state import is_bare, weak_player
 from trainer.episodes.nested import copied, copied_info
@@ -38,6 +38,8 @@ class SingleAgentPlayer(EpisodePlayer):
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         super().__init__(runner, signals=signals)
+        self._active: list[EnvSlot] = []
+        self._seats: list[Seat] = []
         self._as_player = weak_player(runner)
         self._must_check_reset = runner.spec.checks_env
 
@@ -131,10 +133,13 @@ class SingleAgentPlayer(EpisodePlayer):
 
     def _act(self, active: list[EnvSlot], request: ActingRequest) -> tuple[list[Any], list[Any]]:
         policy = self.policy
+        if active is not self._active:  # the same list while no episode begins or ends
+            self._active, self._seats = active, [slot.seat for slot in active]
         episodes = [slot.episode for slot in active] if policy.previous.names else []
-        seats = [slot.seat for slot in active]
-        actions, outputs = act(policy, seats, request, episodes=episodes)
-        return actions, outputs[0] if len(outputs) == 1 else list(zip(*outputs, strict=True))
+        choice, count = act(policy, self._seats, request, episodes=episodes), len(active)
+        columns = [nested.unstack(column, count) for column in choice.outputs.values()]
+        outputs = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        return nested.unstack(choice.actions, count), outputs
 
     def _draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
         policy, actions = self.policy, []
