@@ -778,9 +778,9 @@ def test_an_observation_outside_its_space_is_named_with_its_sub_env() -> None:
     with ppo(lakes).build_algo() as algo:
         player: Any = algo.env_runner._player
         noise = np.full((4, player.policy.noise_width), 0.5)
-        for playing in (None, [0, 1]):
+        for plays in (None, np.array([True, True, False, False])):
             with pytest.raises(EnvContractError, match=r"Sub-env 1 .*Discrete\(16\): .*99"):
-                player._choose(seen, noise, playing, ActingRequest(0, explore=True))
+                player._choose(seen, noise, plays, ActingRequest(0, explore=True))
 
 
 @pytest.mark.parametrize("explores_otherwise", [False, True])
@@ -793,7 +793,7 @@ def test_sub_envs_in_which_no_agent_plays_may_show_anything(explores_otherwise: 
         noise = np.full((4, player.policy.noise_width), 0.5)
 
         def act(last: int) -> Any:
-            seen, playing = np.array([1, 2, 3, last]), [0, 1, 2]
-            return player._choose(seen, noise, playing, ActingRequest(0, explore=True)).actions
+            seen, plays = np.array([1, 2, 3, last]), np.array([True, True, True, False])
+            return player._choose(seen, noise, plays, ActingRequest(0, explore=True)).actions
 
         assert act(99)[:3].tolist() == act(0)[:3].tolist()

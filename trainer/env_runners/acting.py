@@ -148,7 +148,10 @@ class Policy:
         self.noise_width = draws.noise_width
         self._keeps_values = keeps_values
         self._gives_logp = strategy is not None and strategy.gives_logp
-        self._is_of_users = not type(strategy).__module__.startswith("trainer.")
+        choosing = (strategy, getattr(strategy, "sub_exploration", None))
+        self._is_of_users = not all(
+            one is None or type(one).__module__.startswith("trainer.") for one in choosing
+        )
         self._perturbed = (
             PerturbedModules(module, strategy)
             if strategy is not None and strategy.perturbs_weights
@@ -194,24 +197,22 @@ class Policy:
             ConfigError: a strategy of the user's gave what are no actions.
         """
         self._newest = request
-        batch: dict[str, Any] = {OBS: self.encoded(rows.obs, rows.slots)}
-        states = None
+        explore, own = request.explore, {}
+        batch = {OBS: self.encoded(rows.obs, rows.slots)}
         if self.memory is not None:
-            batch[STATE_IN] = states = self.memory.together(rows.memory)
-            batch |= rows.previous
-        if request.explore and self._perturbed is not None:
-            given: Mapping[str, Any] = {
-                ACTION_DIST_INPUTS: self._perturbed.forward(batch, rows.slots)
-            }
-        elif request.explore:
+            own = {STATE_IN: self.memory.together(rows.memory), **rows.previous}
+            batch |= own
+        if self._perturbed is not None and explore:
+            given = {ACTION_DIST_INPUTS: self._perturbed.forward(batch, rows.slots)}
+        elif explore:
             given = self.module.forward_exploration(batch)
         else:
             given = self.module.forward_inference(batch)
+        inputs = given[ACTION_DIST_INPUTS]
         if self.strategy is not None:
-            actions, outputs = self._explored(self.strategy, given, rows, request)
+            actions, outputs = self._explored(self.strategy, inputs, rows, request)
         else:
-            inputs = given[ACTION_DIST_INPUTS]
-            if request.explore:
+            if explore:
                 actions = self.distribution.sample(inputs, rows.noise)
             else:
                 actions = self.distribution.deterministic(inputs)
@@ -221,8 +222,7 @@ class Policy:
                 outputs[VF_PREDS] = given[VF_PREDS].copy()
         if self.memory is None:
             return Choice(actions, outputs)
-        outputs |= {STATE_IN: states, **rows.previous}
-        return Choice(actions, outputs, self.memory.rows_of(given, len(rows.slots)))
+        return Choice(actions, outputs | own, self.memory.rows_of(given, len(rows.slots)))
 
     def encoded(self, observations: Any, slots: Sequence[int]) -> FloatArray:
         """Observations as the module reads them, checked; errors as of `choose`.
@@ -242,30 +242,21 @@ class Policy:
     def _explored(
         self,
         strategy: Exploration,
-        given: Mapping[str, Any],
+        inputs: Array,
         rows: Rows,
         request: ActingRequest,
     ) -> tuple[Any, dict[str, Any]]:
-        """Actions that the strategy chose from what the module gave, and their outputs."""
-        inputs, count = given[ACTION_DIST_INPUTS], len(rows.slots)
+        """Actions that the strategy chose from distribution inputs, and their outputs."""
         choice = ActionChoice(self.distribution, inputs, rows.noise, self.noise_kind, rows.slots)
         chosen = strategy.get_exploration_action(
             action_distribution=choice, timestep=request.timestep, explore=request.explore
         )
-        if self._is_of_users:
-            chosen = self._checked(chosen, count)
+        actions, logp = self._checked(chosen, len(rows.slots)) if self._is_of_users else chosen
         # Copies: a strategy or module of the user's may write into the same memory again.
-        inputs, (actions, logp) = copied(inputs), map(copied, chosen)
-        num_actions = nested.batch_length(actions)
-        if num_actions != count or (logp is not None and len(logp) != count):
-            raise ConfigError(
-                f"{type(strategy).__name__}.get_exploration_action() gave {num_actions} actions "
-                f"and {None if logp is None else len(logp)} log-likelihoods for {count} env slots. "
-                "Return one row for each row of `action_distribution.inputs`."
-            )
-        outputs = {ACTION_DIST_INPUTS: inputs}
+        actions, outputs = copied(actions), {ACTION_DIST_INPUTS: copied(inputs)}
         if self._gives_logp:
-            outputs[ACTION_LOGP] = self.logp(inputs, actions) if logp is None else np.asarray(logp)
+            logp = self.logp(inputs, actions) if logp is None else copied(logp)
+            outputs[ACTION_LOGP] = logp
         return actions, outputs
 
     def _checked(self, chosen: Any, count: int) -> tuple[Any, Any]:
@@ -370,7 +361,7 @@ class Policy:
         Args:
             slot: its number.
             rng: gives the episode's own generator, for noise on weights.
-            played: the random numbers of the steps that were made already, [noise_width] each.
+            played: the random numbers of the steps that were made already, [1, W] each.
         """
         if self.strategy is not None:
             self.strategy.begin_episode(slot)
@@ -384,10 +375,10 @@ class Policy:
 
         Args:
             slot: its number.
-            noise: the step's random numbers, [noise_width].
+            noise: the step's random numbers, [1, W].
         """
         if self.strategy is not None:
-            self.strategy.advance([slot], noise.reshape(1, -1))
+            self.strategy.advance([slot], noise)
 
     def normalize_with(self, normalization: Normalization) -> None:
         """Acts upon observations as these make them, from now on."""
@@ -551,13 +542,12 @@ class Seat:
         agent: its id.
         policy: what acts for it.
         noise: the random numbers of its actions.
-        observation: upon which it acts next.
         memory: of a network with memory: its state after the last action of the running episode;
             None before the first one.
     """
 
     __slots__ = (
-        *("agent", "index", "memory", "noise", "observation", "policy"),
+        *("agent", "index", "memory", "noise", "policy"),
         *("_agent_position", "_role", "_root_seed", "_streams"),
     )
 
@@ -571,7 +561,6 @@ class Seat:
         self._streams: dict[tuple[NoiseKind, int], NoiseStream] = {}
         self.policy: Policy
         self.noise: NoiseStream
-        self.observation: Any = None
         self.memory: Any = None
 
     def take(self, policy: Policy) -> None:
@@ -588,6 +577,8 @@ class Seat:
     def begin(self, stream: int, number: int, *, played: int = 0) -> None:
         """Goes to where it stands in an episode after so many actions of its own."""
         self.noise.start(stream, number)
+        if not played and self.policy.strategy is None:
+            return  # the usual case: what follows costs 1.5 µs, which short episodes would notice
         self.policy.begin_episode(
             self.index,
             # Four integers, six of one of several agents: no other use of the role has as many.
@@ -606,30 +597,32 @@ class Seat:
         return position_rng(self._root_seed, Role.EXPLORATION, *position)
 
 
-def act(
+def noise_of(seats: Sequence[Seat]) -> Array:
+    """The random numbers of the next action of each, [B, W]: drawn also where nothing needs them.
+
+    So the streams stay in step with the episodes.
+    """
+    rows = [seat.noise.next_row() for seat in seats]
+    return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+
+def choose_remembering(
     policy: Policy,
-    seats: Sequence[Seat],
+    rows: Rows,
     request: ActingRequest,
     *,
-    episodes: Sequence[Any] = (),
+    seats: Sequence[Seat],
+    episodes: Sequence[SingleAgentEpisode],
 ) -> Choice:
-    """The choice of a policy for some seats; what a network remembers is handed on in them.
+    """The choice of a policy with memory; what it remembers is handed on in the seats.
 
     Args:
         policy: of all of them.
-        seats: at least one.
+        rows: of the seats, without what is remembered.
         request: how to act.
-        episodes: their running episodes, if the network reads the step before.
+        seats: who acts.
+        episodes: their running episodes.
     """
-    count = len(seats)
-    noise = [seat.noise.next_row() for seat in seats]
-    rows = Rows(
-        [seat.observation for seat in seats],
-        (noise[0] if count == 1 else np.concatenate(noise)).reshape(count, -1),
-        [seat.index for seat in seats],
-    )
-    if policy.memory is None:
-        return policy.choose(rows, request)
     memory = [seat.memory for seat in seats]
     rows = rows._replace(memory=memory, previous=policy.previous.after(episodes))
     choice = policy.choose(rows, request)

@@ -139,13 +139,6 @@ class ColumnRecording:
         self.num_running += 1
         self._draw(index)
 
-    def running_rows(self) -> list[int] | None:
-        """Who plays; None for all."""
-        if self.num_running == len(self._slots):
-            return None
-        rows: list[int] = np.flatnonzero(self.is_running).tolist()
-        return rows
-
     # ---- steps
 
     @property

@@ -430,6 +430,7 @@ class EnvSlot:
         seat: the first, which is the only one of an env of one agent.
         episode: the running chunk; None between two episodes.
         record: appends a step to it (`SingleAgentEpisode.step_recorder`).
+        observation: the newest observation, as the env gave it; its memory belongs to the slot.
         episode_number: of the running episode, or else of the next one.
         env_seed: seed of the running episode; None if none runs.
         steps_left: steps that the assignment still asks for; infinite if it counts episodes.
@@ -457,6 +458,7 @@ class EnvSlot:
         self.seats, self.seat = seats, seats[0]
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
+        self.observation: Any = None
         self.episode_number = 0
         self.env_seed: int | None = None
         self.assignment = Assignment(stream=0, num_env_steps=0)
@@ -470,15 +472,6 @@ class EnvSlot:
         # Of the running episode's finished chunks, if it may have to be played again in here.
         self._old_actions: list[Any] | None = [] if keeps_actions else None
         self._continues = False
-
-    @property
-    def observation(self) -> Any:
-        """The newest observation, as the env gave it; its memory belongs to the slot."""
-        return self.seat.observation
-
-    @observation.setter
-    def observation(self, observation: Any) -> None:
-        self.seat.observation = observation
 
     @property
     def memory(self) -> Any:

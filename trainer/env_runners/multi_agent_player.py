@@ -20,7 +20,14 @@ import numpy as np
 
 from trainer.agent_ids import ALL_AGENTS, AgentIds
 from trainer.connectors import ActionDecoder
-from trainer.env_runners.acting import Policy, Seat, act, policy_in_runner
+from trainer.env_runners.acting import (
+    Policy,
+    Rows,
+    Seat,
+    choose_remembering,
+    noise_of,
+    policy_in_runner,
+)
 from trainer.env_runners.env_slot import EnvSlot, Replay
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
@@ -420,18 +427,21 @@ class MultiAgentPlayer(EpisodePlayer):
         self, active: list[Any], request: ActingRequest
     ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
         """{agent: action} for each slot, and {agent: extra outputs}, in canonical order."""
-        seats: dict[Policy, list[Seat]] = {policy: [] for policy in self.policies.values()}
+        asked: dict[Policy, tuple[list[Seat], list[Any]]]
+        asked = {policy: ([], []) for policy in self.policies.values()}
         seated = [slot.seated() for slot in active]
         for slot, of_slot in zip(active, seated, strict=True):
             newest = slot.newest
             for seat in of_slot:
-                seat.observation = newest[seat.agent]
-                seats[seat.policy].append(seat)
+                seats, observations = asked[seat.policy]
+                seats.append(seat)
+                observations.append(newest[seat.agent])
         answers = {}
         for id_, policy in self.policies.items():
-            if seats[policy]:
-                asked = request._replace(explore=False) if id_ in self._greedy else request
-                answers[policy] = self._answers(policy, seats[policy], asked)
+            seats, observations = asked[policy]
+            if seats:
+                own = request._replace(explore=False) if id_ in self._greedy else request
+                answers[policy] = self._answers(policy, seats, observations, own)
         actions: list[dict[AgentId, Any]] = []
         outputs: list[dict[AgentId, Any]] = []
         if len(answers) == 1:  # whose turn it is needs no asking
@@ -451,15 +461,22 @@ class MultiAgentPlayer(EpisodePlayer):
         return actions, outputs
 
     def _answers(
-        self, policy: Policy, seats: list[Seat], request: ActingRequest
+        self, policy: Policy, seats: list[Seat], observations: list[Any], request: ActingRequest
     ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
         """The action of each seat, in order, and the extra outputs."""
-        episodes = (
-            [self._slot_of(seat).episode.agent_episodes[seat.agent] for seat in seats]
-            if policy.previous.names
-            else []
+        rows, count = (
+            Rows(observations, noise_of(seats), [seat.index for seat in seats]),
+            len(seats),
         )
-        choice, count = act(policy, seats, request, episodes=episodes), len(seats)
+        if policy.memory is None:
+            choice = policy.choose(rows, request)
+        else:
+            slots = [self._slot_of(seat) for seat in seats]
+            episodes = [
+                slot.episode.agent_episodes[seat.agent]
+                for slot, seat in zip(slots, seats, strict=True)
+            ]
+            choice = choose_remembering(policy, rows, request, seats=seats, episodes=episodes)
         columns = [nested.unstack(column, count) for column in choice.outputs.values()]
         names = policy.outputs
         if len(names) == 1:
@@ -486,7 +503,7 @@ class MultiAgentPlayer(EpisodePlayer):
             for seat in slot.seated():
                 acted, own = slot.episode.agent_episodes[seat.agent].t, given[seat.agent]
                 rng = seat.uniform_rng(slot.assignment.stream, slot.episode_number, acted)
-                action = seat.policy.draw_uniformly(seat.observation, rng, slot=seat.index)
+                action = seat.policy.draw_uniformly(slot.newest[seat.agent], rng, slot=seat.index)
                 drawn[seat.agent] = action
                 if ACTION_LOGP in own:
                     inputs, batch = (

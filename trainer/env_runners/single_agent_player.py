@@ -8,7 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from trainer.env_runners.acting import Policy, Seat, act, policy_in_runner
+from trainer.env_runners.acting import (
+    Policy,
+    Rows,
+    Seat,
+    choose_remembering,
+    noise_of,
+    policy_in_runner,
+)
 from trainer.env_runners.env_slot import EnvSlot, blame_step, parts_of_reset
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import RunnerParts
@@ -16,6 +23,7 @@ from trainer.env_runners.trajectories import TrajectoryEvent
 from trainer.envs.env_checks import check_reset, check_rewards, check_step
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.conversion import to_numpy_together
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS
 from trainer.episodes.episode_state import is_bare, weak_player
 from trainer.episodes.nested import copied, copied_info
 from trainer.episodes.single_agent_episode import ActingRequest, episode_to_play
@@ -38,8 +46,8 @@ class SingleAgentPlayer(EpisodePlayer):
 
     def __init__(self, runner: RunnerParts, *, signals: Signals | None) -> None:
         super().__init__(runner, signals=signals)
-        self._active: list[EnvSlot] = []
-        self._seats: list[Seat] = []
+        self._seats = [slot.seat for slot in self.slots]
+        self._indices = list(range(len(self.slots)))
         self._as_player = weak_player(runner)
         self._must_check_reset = runner.spec.checks_env
 
@@ -132,13 +140,21 @@ class SingleAgentPlayer(EpisodePlayer):
         return f"the observation at step {slot.num_steps_played} of episode {episode}"
 
     def _act(self, active: list[EnvSlot], request: ActingRequest) -> tuple[list[Any], list[Any]]:
-        policy = self.policy
-        if active is not self._active:  # the same list while no episode begins or ends
-            self._active, self._seats = active, [slot.seat for slot in active]
-        episodes = [slot.episode for slot in active] if policy.previous.names else []
-        choice, count = act(policy, self._seats, request, episodes=episodes), len(active)
-        columns = [nested.unstack(column, count) for column in choice.outputs.values()]
-        outputs = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        policy, seats, indices, count = self.policy, self._seats, self._indices, len(active)
+        if count < len(seats):
+            seats, indices = [slot.seat for slot in active], [slot.index for slot in active]
+        rows = Rows([slot.observation for slot in active], noise_of(seats), indices)
+        if policy.memory is None:
+            choice = policy.choose(rows, request)
+        else:
+            episodes: list[Any] = [slot.episode for slot in active]
+            choice = choose_remembering(policy, rows, request, seats=seats, episodes=episodes)
+        given = choice.outputs
+        if len(given) == 1:
+            outputs = nested.unstack(given[ACTION_DIST_INPUTS], count)
+        else:
+            columns = [nested.unstack(column, count) for column in given.values()]
+            outputs = list(zip(*columns, strict=True))
         return nested.unstack(choice.actions, count), outputs
 
     def _draw_uniformly(self, active: list[EnvSlot]) -> tuple[list[Any], None]:
@@ -146,7 +162,7 @@ class SingleAgentPlayer(EpisodePlayer):
         for slot in active:
             seat, assignment = slot.seat, slot.assignment
             rng = seat.uniform_rng(assignment.stream, slot.episode_number, slot.num_steps_played)
-            actions.append(policy.draw_uniformly(seat.observation, rng, slot=seat.index))
+            actions.append(policy.draw_uniformly(slot.observation, rng, slot=seat.index))
             policy.pass_over(seat.index, seat.noise.next_row())  # in step with the episode
         return actions, None
 
@@ -171,9 +187,9 @@ class SingleAgentPlayer(EpisodePlayer):
                 observation, reward, terminated, truncated, info = answer
                 # Copied, for the env may reuse its memory. The usual kinds first: 0.2 µs in all.
                 if type(observation) is np.ndarray:
-                    slot.seat.observation = observation = observation.copy()
+                    slot.observation = observation = observation.copy()
                 else:
-                    slot.seat.observation = observation = copied(observation)
+                    slot.observation = observation = copied(observation)
                 if type(reward) is np.ndarray:
                     reward = reward.copy()
                 info = copied_info(info) if info else {}

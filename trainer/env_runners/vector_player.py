@@ -217,7 +217,7 @@ class VectorPlayer(SingleAgentPlayer):
             observation, is_last = observations[index], terminateds[index] or truncateds[index]
             if is_last and self._whole.gives_next_observation:
                 observation = step.last_observation(index)
-            slot.seat.observation = observation
+            slot.observation = observation
             info = step.info(index, is_last=is_last) if has_infos else {}
             if keeps_apart:
                 slot.keep_apart(observation, actions[row])
@@ -342,16 +342,17 @@ class VectorPlayer(SingleAgentPlayer):
         for the end of an episode.
         """
         whole, begun_at = self._whole, time.perf_counter()
-        rows = recording.running_rows()
-        actions, outputs, _ = self._choose(recording.observations, recording.noise(), rows, request)
+        plays = recording.is_running if recording.num_running < len(self.slots) else None
+        noise = recording.noise()
+        actions, outputs, _ = self._choose(recording.observations, noise, plays, request)
         given: Any = self.policy.to_env(actions) if self.policy.needs_decoding else actions
-        if rows is not None:
+        if plays is not None:
             given = np.array(given)
-            given[~recording.is_running] = whole.no_action
+            given[~plays] = whole.no_action
         acted_at = time.perf_counter()
         step = whole.step_all(given)
         if self._must_check_step:
-            self._check_whole(step, 0 if rows is None else rows[0])
+            self._check_whole(step, int(recording.is_running.argmax()))
         recording.write(actions, outputs, step)
         if step.has_infos:
             recording.note_infos(step, apart=whole.resets_at_once)
@@ -374,7 +375,7 @@ class VectorPlayer(SingleAgentPlayer):
             self._begin_fresh(recording, now)
 
     def _choose(
-        self, observations: Array, noise: Array, playing: list[int] | None, request: ActingRequest
+        self, observations: Array, noise: Array, plays: Array | None, request: ActingRequest
     ) -> Choice:
         """The choice for all sub-envs; what stands in rows of those that do not play means nothing.
 
@@ -383,32 +384,41 @@ class VectorPlayer(SingleAgentPlayer):
         Args:
             observations: of all sub-envs, [S, …]; those that do not play may show anything.
             noise: their random numbers of this step, [S, W].
-            playing: which of them play; None for all.
+            plays: which of them play, bool [S]; None for all.
             request: how to act.
 
         Raises:
-            EnvContractError: an observation does not belong to its space.
+            EnvContractError: an observation does not belong to its space; names the sub-env.
         """
-        policy, everyone = self.policy, list(range(len(observations)))
-        if playing is None or policy.strategy is None:
+        policy, rows = self.policy, self._indices
+        if plays is None or policy.strategy is None:
             try:
-                return policy.choose(Rows(observations, noise, everyone), request)
+                return policy.choose(Rows(observations, noise, rows), request)
             except EnvContractError:
-                playing = everyone if playing is None else playing
+                pass  # it is of a sub-env that does not play, or comes again below
+        if plays is not None:
+            rows = np.flatnonzero(plays).tolist()
         try:
-            choice = policy.choose(Rows(observations[playing], noise[playing], playing), request)
+            choice = policy.choose(Rows(observations[rows], noise[rows], rows), request)
         except EnvContractError:
-            for index in playing:
-                try:
-                    policy.encoded([observations[index]], [index])
-                except EnvContractError as error:
-                    raise EnvContractError(f"Sub-env {index} of the vector env: {error}") from error
+            for index in rows:
+                self._check_observation(index, observations[index])
             raise
-        actions, *columns = (
-            _in_rows(column, playing, len(everyone))
-            for column in (choice.actions, *choice.outputs.values())
-        )
-        return Choice(actions, dict(zip(choice.outputs, columns, strict=True)))
+
+        def spread(column: Array) -> Array:
+            whole = np.zeros((len(observations), *column.shape[1:]), column.dtype)
+            whole[rows] = column
+            return whole
+
+        outputs = {name: spread(column) for name, column in choice.outputs.items()}
+        return Choice(spread(choice.actions), outputs)
+
+    def _check_observation(self, index: int, observation: Any) -> None:
+        """Raises an EnvContractError that names the sub-env unless this can be encoded."""
+        try:
+            self.policy.encoded([observation], [index])
+        except EnvContractError as error:
+            raise EnvContractError(f"Sub-env {index} of the vector env: {error}") from error
 
     def _step_unplayed(self, recording: ColumnRecording) -> None:
         """A step in which no agent plays, such as the reset of all."""
@@ -707,10 +717,3 @@ def num_carried(episode: SingleAgentEpisode) -> int:
 
 def _index_of(slot: EnvSlot) -> int:
     return slot.index
-
-
-def _in_rows(values: Array, rows: Sequence[int], count: int) -> Array:
-    """An array of `count` rows, these of which are given; the others are zeros."""
-    spread = np.zeros((count, *values.shape[1:]), values.dtype)
-    spread[rows] = values
-    return spread
