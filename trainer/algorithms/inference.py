@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -128,9 +128,14 @@ class Inference:
         Raises:
             EnvContractError: the observation is not of the space, or not finite.
         """
+        return self.actions([observation], request)[0]
+
+    def actions(self, observations: Sequence[Any], request: ActionRequest) -> list[Any]:
+        """An action for each observation, by one forward pass; see `action`."""
         with self._lock:
-            choice = self._chosen(observation, request)
-            return self._decoder(request).to_env(nested.take(choice.actions, 0))
+            chosen = nested.unstack(self._chosen(observations, request).actions, len(observations))
+            to_env = self._decoder(request).to_env
+            return [to_env(action) for action in chosen]
 
     @classmethod
     def forget_other_threads(cls) -> None:
@@ -148,7 +153,7 @@ class Inference:
             "actions", the action as the module gave it.
         """
         with self._lock:
-            choice = self._chosen(observation, request)
+            choice = self._chosen([observation], request)
             inputs, action = choice.outputs[ACTION_DIST_INPUTS], nested.take(choice.actions, 0)
             logp = float(self._policy.distribution.logp(inputs, choice.actions)[0])
             outputs: dict[str, Any] = {
@@ -160,17 +165,18 @@ class Inference:
                 outputs |= {STATE_OUT: choice.memory[0], ACTIONS: action}
             return self._decoder(request).to_env(action), outputs
 
-    def _chosen(self, observation: Any, request: ActionRequest) -> Choice:
-        """The choice for a single row."""
-        policy = self._policy
-        nested.map_leaves(_check_finite, observation)
-        check_single(policy.module.observation_space, observation)
+    def _chosen(self, observations: Sequence[Any], request: ActionRequest) -> Choice:
+        """The choice for some rows; a request with a state is one for a single row."""
+        policy, count = self._policy, len(observations)
+        for observation in observations:
+            nested.map_leaves(_check_finite, observation)
+            check_single(policy.module.observation_space, observation)
         explore = self._config.explore if request.explore is None else request.explore
-        noise = np.empty((1, 0))
+        noise = np.empty((count, 0))
         if explore or policy.strategy is not None:
             rng = position_rng(self._root_seed, Role.EXPLORATION, request.number)
-            noise = NOISE_DRAWS[policy.noise_kind](rng, (1, policy.noise_width))
-        rows = Rows([observation], noise, [0])
+            noise = NOISE_DRAWS[policy.noise_kind](rng, (count, policy.noise_width))
+        rows = Rows(list(observations), noise, range(count))
         if policy.memory is not None:
             state, reward = request.state, request.prev_reward
             if state is not None:
@@ -182,9 +188,10 @@ class Inference:
             policy.set_state(request.exploration_state or {})
             # Five integers: no other use of the role has as many.
             position = (0, 0, 0, 0, request.number)
-            policy.begin_episode(
-                0, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
-            )
+            for slot in rows.slots:
+                policy.begin_episode(
+                    slot, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
+                )
             return policy.choose(rows, ActingRequest(request.timestep, explore))
 
     def _decoder(self, request: ActionRequest) -> ActionDecoder:

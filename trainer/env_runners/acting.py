@@ -9,12 +9,11 @@ A row is a function of itself, its slot and the policy alone, whatever other row
 from __future__ import annotations
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -99,7 +98,6 @@ class Policy:
         module: the network.
         strategy: what explores; None where drawing from the distribution is all.
         distribution: the module's action distribution.
-        space: the action space as it is before `to_env`.
         needs_decoding: whether the env gets another action than the module gives (`to_env`).
         noise_kind, noise_width: the random numbers that a row takes.
         memory: the form of the network's state; None if it has none.
@@ -141,7 +139,7 @@ class Policy:
             module.action_space, normalize_actions=normalize_actions, clip_actions=clip_actions
         )
         self.needs_decoding = not self._decoder.is_identity
-        self.space = before_decoding(module.action_space, normalize_actions=normalize_actions)
+        self._space = before_decoding(module.action_space, normalize_actions=normalize_actions)
         self._check_shape()
         draws = self.distribution if strategy is None else strategy
         self.noise_kind: NoiseKind = draws.noise_kind
@@ -268,8 +266,8 @@ class Policy:
                 "or None. End it with `return actions, logp`."
             )
         actions, logp = chosen
-        if not isinstance(self.space, spaces.Dict | spaces.Tuple):
-            shape = (count, *(self.space.shape or ()))
+        if not isinstance(self._space, spaces.Dict | spaces.Tuple):
+            shape = (count, *(self._space.shape or ()))
             actions = _rows_of_numbers(actions, shape, f"{name}: the actions")
         if logp is not None:
             logp = _rows_of_numbers(logp, (count,), f"{name}: the log-likelihoods")
@@ -282,11 +280,11 @@ class Policy:
     def draw_uniformly(self, observation: Any, rng: np.random.Generator, *, slot: int) -> Any:
         """An action as the module gives them, uniform over those that are possible, without it."""
         if self._masks is None:
-            self.space.seed(int(rng.integers(2**31)))
-            return self.space.sample()
+            self._space.seed(int(rng.integers(2**31)))
+            return self._space.sample()
         mask = self._masks.given(self.encoded([observation], [slot]))[0]
         chosen = [rng.choice(np.flatnonzero(mask[choice])) for choice in self._masks.choices]
-        return np.array(chosen, np.int64).reshape(self.space.shape)[()]
+        return np.array(chosen, np.int64).reshape(self._space.shape)[()]
 
     def to_env(self, action: Any) -> Any:
         """An action of the module, or a batch of them, as the env takes it."""
@@ -529,13 +527,11 @@ def policy_in_runner(
 
 # ---- seats
 
-_position_of: Final = functools.cache(agent_position)  # asked for each agent of each sub-env
-
 
 class Seat:
-    """Who acts in an env slot, the one agent or one of several: a row that lives on.
+    """Who acts in an env slot, its one agent or one of several: a row with a life.
 
-    Life: `take` a policy; `begin` an episode, or go on in one; then a row per action (`act`).
+    Life: `take` a policy; `begin` an episode, or go on in one; then `act` at every turn.
 
     Attributes:
         index: a number that no other seat of the runner has.
@@ -557,7 +553,7 @@ class Seat:
         """Nobody acts yet: see `take`."""
         self.index, self.agent = index, agent
         self._root_seed, self._role = root_seed, role
-        self._agent_position = _position_of(agent)
+        self._agent_position = agent_position(agent)
         self._streams: dict[tuple[NoiseKind, int], NoiseStream] = {}
         self.policy: Policy
         self.noise: NoiseStream
@@ -597,32 +593,34 @@ class Seat:
         return position_rng(self._root_seed, Role.EXPLORATION, *position)
 
 
-def noise_of(seats: Sequence[Seat]) -> Array:
-    """The random numbers of the next action of each, [B, W]: drawn also where nothing needs them.
-
-    So the streams stay in step with the episodes.
-    """
-    rows = [seat.noise.next_row() for seat in seats]
-    return rows[0] if len(rows) == 1 else np.concatenate(rows)
-
-
-def choose_remembering(
+def act(
     policy: Policy,
-    rows: Rows,
+    seats: Sequence[Seat],
+    observations: list[Any],
     request: ActingRequest,
     *,
-    seats: Sequence[Seat],
-    episodes: Sequence[SingleAgentEpisode],
+    slots: Sequence[int] | None = None,
+    episodes: Sequence[Any] = (),
 ) -> Choice:
-    """The choice of a policy with memory; what it remembers is handed on in the seats.
+    """The choice of a policy for some seats, in which what its network remembers is handed on.
 
     Args:
         policy: of all of them.
-        rows: of the seats, without what is remembered.
+        seats: at least one.
+        observations: upon which they act.
         request: how to act.
-        seats: who acts.
-        episodes: their running episodes.
+        slots: the indices of the seats, if they are known.
+        episodes: their running episodes, if the network reads the step before.
     """
+    # Also where nothing is drawn: the streams stay in step with the episodes.
+    noise = [seat.noise.next_row() for seat in seats]
+    rows = Rows(
+        observations,
+        noise[0] if len(noise) == 1 else np.concatenate(noise),
+        [seat.index for seat in seats] if slots is None else slots,
+    )
+    if policy.memory is None:
+        return policy.choose(rows, request)
     memory = [seat.memory for seat in seats]
     rows = rows._replace(memory=memory, previous=policy.previous.after(episodes))
     choice = policy.choose(rows, request)

@@ -20,14 +20,7 @@ import numpy as np
 
 from trainer.agent_ids import ALL_AGENTS, AgentIds
 from trainer.connectors import ActionDecoder
-from trainer.env_runners.acting import (
-    Policy,
-    Rows,
-    Seat,
-    choose_remembering,
-    noise_of,
-    policy_in_runner,
-)
+from trainer.env_runners.acting import Policy, Seat, act, policy_in_runner
 from trainer.env_runners.env_slot import EnvSlot, Replay
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
@@ -464,19 +457,12 @@ class MultiAgentPlayer(EpisodePlayer):
         self, policy: Policy, seats: list[Seat], observations: list[Any], request: ActingRequest
     ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
         """The action of each seat, in order, and the extra outputs."""
-        rows, count = (
-            Rows(observations, noise_of(seats), [seat.index for seat in seats]),
-            len(seats),
-        )
-        if policy.memory is None:
-            choice = policy.choose(rows, request)
-        else:
-            slots = [self._slot_of(seat) for seat in seats]
-            episodes = [
-                slot.episode.agent_episodes[seat.agent]
-                for slot, seat in zip(slots, seats, strict=True)
-            ]
-            choice = choose_remembering(policy, rows, request, seats=seats, episodes=episodes)
+        episodes = [
+            self._slot_of(seat).episode.agent_episodes[seat.agent]
+            for seat in seats
+            if policy.previous.names
+        ]
+        choice, count = act(policy, seats, observations, request, episodes=episodes), len(seats)
         columns = [nested.unstack(column, count) for column in choice.outputs.values()]
         names = policy.outputs
         if len(names) == 1:

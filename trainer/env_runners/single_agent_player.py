@@ -8,14 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from trainer.env_runners.acting import (
-    Policy,
-    Rows,
-    Seat,
-    choose_remembering,
-    noise_of,
-    policy_in_runner,
-)
+from trainer.env_runners.acting import Policy, Seat, act, policy_in_runner
 from trainer.env_runners.env_slot import EnvSlot, blame_step, parts_of_reset
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import RunnerParts
@@ -143,12 +136,14 @@ class SingleAgentPlayer(EpisodePlayer):
         policy, seats, indices, count = self.policy, self._seats, self._indices, len(active)
         if count < len(seats):
             seats, indices = [slot.seat for slot in active], [slot.index for slot in active]
-        rows = Rows([slot.observation for slot in active], noise_of(seats), indices)
-        if policy.memory is None:
-            choice = policy.choose(rows, request)
-        else:
-            episodes: list[Any] = [slot.episode for slot in active]
-            choice = choose_remembering(policy, rows, request, seats=seats, episodes=episodes)
+        choice = act(
+            policy,
+            seats,
+            [slot.observation for slot in active],
+            request,
+            slots=indices,
+            episodes=[slot.episode for slot in active] if policy.previous.names else (),
+        )
         given = choice.outputs
         if len(given) == 1:
             outputs = nested.unstack(given[ACTION_DIST_INPUTS], count)
