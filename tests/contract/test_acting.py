@@ -17,14 +17,14 @@ from tests.exact_runs import MaskedEnv, NestedEnv
 from tests.small_runs import small_ppo
 from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig, TrainedPolicy
 from trainer.connectors import Normalization
-from trainer.env_runners.acting import Choice, Policy, Rows, policy_in_runner
+from trainer.env_runners.acting import Choice, Policy, Rows, Seat, policy_in_runner
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, STATE_IN
 from trainer.episodes.single_agent_episode import ActingRequest
-from trainer.seeding import NOISE_DRAWS
+from trainer.seeding import NOISE_DRAWS, NoiseStream, Role
 from trainer.testing import ContinuousEnv, MultiAgentCartPole, StatelessCartPole
 from trainer.testing.multi_agent_envs import MultiAgentPendulum
-from trainer.types import Array
+from trainer.types import DEFAULT_AGENT_ID, Array
 
 MEMORY: Final = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
 STEP_BEFORE: Final = {**MEMORY, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
@@ -57,6 +57,7 @@ CASES: Final[dict[str, Callable[[], AlgorithmConfig]]] = {
     "nested actions": lambda: ppo(NestedEnv),
     "masks": lambda: ppo(MaskedEnv),
     "a strategy": dqn,
+    "noise on weights": lambda: exploring("CartPole-v1", "ParameterNoise"),
     "a vector env": lambda: ppo("CartPole-v1").env_runners(
         gym_env_vectorize_mode="vector_entry_point"
     ),
@@ -221,3 +222,57 @@ def test_a_row_is_chosen_for_alike_alone_beside_others_and_in_a_batch(case: str)
         assert [one for t in everyone for one in chosen([observations[t]], [t])] == together
         assert chosen(nested.stack(observations, name="obs"), everyone) == together
         assert chosen(observations, everyone, seed=2) != together, "the control: other numbers"
+
+
+def test_a_choice_is_no_memory_that_the_network_writes_into_again() -> None:
+    with ppo("CartPole-v1").build_algo() as algo:
+        runner: Any = algo.env_runner
+        policy = policy_in_runner(runner.module, runner.spec, where=str)
+        forward, same = policy.module.forward_exploration, np.zeros((1, 2), np.float32)
+
+        def reusing(batch: Any) -> dict[str, Array]:
+            same[:] = forward(batch)[ACTION_DIST_INPUTS]
+            return {ACTION_DIST_INPUTS: same}
+
+        policy.module.__dict__["forward_exploration"] = reusing
+        first, _ = (
+            policy.choose(
+                Rows([np.full(4, shown, np.float32)], np.zeros((1, 2)), [0]), ActingRequest(0, True)
+            ).outputs[ACTION_DIST_INPUTS]
+            for shown in (0.5, -0.5)
+        )
+        assert not np.array_equal(first, same)
+
+
+def test_without_exploration_likelihoods_are_those_of_the_network() -> None:
+    with exploring("CartPole-v1", "EpsilonGreedy").build_algo() as algo:
+        runner: Any = algo.env_runner
+        policy = policy_in_runner(runner.module, runner.spec, where=str)
+        inputs, actions = np.array([[0.3, 0.1]], np.float32), np.array([0])
+        of_network, explored = (
+            policy.logp(inputs, actions, ActingRequest(10_000, explore))
+            for explore in (False, True)
+        )
+        assert of_network == policy.distribution.logp(inputs, actions) != explored
+
+
+# ---- seats
+
+
+def test_each_agent_draws_numbers_of_its_own() -> None:
+    with ppo("CartPole-v1").build_algo() as algo:
+        runner: Any = algo.env_runner
+        policy = policy_in_runner(runner.module, runner.spec, where=str)
+    drawn, uniform = [], []
+    for agent in (DEFAULT_AGENT_ID, "a", "b", "a"):
+        seat = Seat(0, root_seed=3, role=Role.TRAINING, agent=agent)
+        seat.take(policy)
+        seat.begin(1, 2)
+        drawn.append(seat.noise.next_row().tobytes())
+        uniform.append(seat.uniform_rng(1, 2, 0).random())
+    alone = NoiseStream(3, Role.TRAINING, kind=policy.noise_kind, width=policy.noise_width)
+    alone.start(1, 2)
+    assert drawn[0] == alone.next_row().tobytes(), "as in an env of one agent"
+    for numbers in (drawn, uniform):
+        assert numbers[1] == numbers[3]
+        assert len({*numbers}) == 3

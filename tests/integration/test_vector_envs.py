@@ -450,6 +450,9 @@ RECORDED: dict[str, Any] = {
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
+    "noise that goes on": lambda: scaled(Drifting).env_runners(
+        exploration_config={"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 9}
+    ),
     "younger than the look-back": lambda: ppo(num_envs=1).env_runners(episode_lookback_horizon=40),
     "all end at once": lambda: equally_long(dqn("EpsilonGreedy")),
 }
