@@ -1,4 +1,4 @@
-"""From observations to actions: the one path, for runners, for single observations, for policies.
+"""From observations to actions: the one path, in env runners and outside of them.
 
     rows = Rows(observations, noise, slots)        B decisions to be made
     choice = policy.choose(rows, request)          actions and what they come from, [B, …]
