@@ -36,7 +36,7 @@ from trainer.types import DEFAULT_AGENT_ID, AgentId, Array
 _ENV_SEED_BITS: Final = 31
 _FIRST_BLOCK_ROWS: Final = 32
 _LARGEST_BLOCK_ROWS: Final = 1024
-_NO_ROWS: Final = np.empty((0, 1, 1))
+_NO_ROWS: Final = np.empty((0, 1))
 
 
 class Role(enum.IntEnum):
@@ -214,7 +214,7 @@ class NoiseStream:
     episode, start it and take as many rows as steps were made.
 
     Attributes:
-        next_row: gives the numbers for the next step: float64, [1, width], a batch of one.
+        next_row: gives the numbers for the next step: float64, [width].
 
     Numbers are drawn in blocks that double from 32 to 1024 rows: one call to NumPy costs about 1 µs
     however few numbers it gives, and short episodes should not pay for long blocks. The sizes are
@@ -277,7 +277,7 @@ class NoiseStream:
 
     def _draw_block(self) -> None:
         size = self._next_size
-        self._block = self._draw(self._generator, (size, 1, self._width))
+        self._block = self._draw(self._generator, (size, self._width))
         self._left = iter(self._block)
         self._next_size = min(2 * size, _LARGEST_BLOCK_ROWS)
 
@@ -289,8 +289,8 @@ class NoiseStream:
         left = length_hint(self._left)
         if not left:
             self._draw_block()
-            left = len(self._block)
-        return self._block[-left:, 0]
+            return self._block
+        return self._block[-left:]
 
     def pass_over(self, rows: int) -> None:
         """Uses so many of the rows that `rows_ahead` gave: `next_row` goes on behind them."""

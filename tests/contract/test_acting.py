@@ -61,7 +61,7 @@ CASES: Final[dict[str, Callable[[], AlgorithmConfig]]] = {
     "a vector env": lambda: ppo("CartPole-v1").env_runners(
         gym_env_vectorize_mode="vector_entry_point"
     ),
-    "memory": lambda: ppo(StatelessCartPole, **MEMORY),
+    "memory": lambda: ppo(StatelessCartPole, use_gru=True, lstm_cell_size=6, max_seq_len=5),
     "memory that reads the step before": lambda: ppo(StatelessCartPole, **STEP_BEFORE),
     "several agents": lambda: several(MultiAgentCartPole),
     "several agents, scaled actions": lambda: several(MultiAgentPendulum),

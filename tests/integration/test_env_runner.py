@@ -263,7 +263,7 @@ def test_an_episode_can_be_played_again_alone_from_its_position() -> None:
     kind, width = distribution.noise_kind, distribution.noise_width
     noise = NoiseStream(7, Role.TRAINING, kind=kind, width=width)
     noise.start(1, 1)
-    rows = np.concatenate([noise.next_row() for _ in range(len(episode))])
+    rows = np.array([noise.next_row() for _ in range(len(episode))])
     inputs = np.asarray(episode.get_extra_model_outputs("action_dist_inputs"))
     assert np.array_equal(distribution.sample(inputs, rows), episode.get_actions())
     env = CountdownEnv()

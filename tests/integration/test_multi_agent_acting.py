@@ -11,8 +11,6 @@ import pytest
 from tests.command_line import run
 from tests.multi_agent_runs import gaps
 from trainer import Algorithm, MultiAgentEpisode, PPOConfig, export_onnx
-from trainer.env_runners.acting import Rows
-from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError
 from trainer.testing.multi_agent_envs import RockPaperScissors
 
@@ -29,13 +27,10 @@ def test_the_module_of_each_agent_acts() -> None:
     observations: dict[Any, Any] = {"a": OBS, 3: OBS, "late": -OBS}
     with by_agent().build_algo() as algo:
         algo.train()
-        runner: Any = algo.env_runner
         chosen = algo.compute_actions(observations, explore=False)
         for agent, observation in observations.items():
             module = "odd" if agent == "a" else "even"
-            policy = runner._player.policies[module]
-            rows = Rows([observation], np.empty((1, 0)), [0])
-            (greedy,), *_ = policy.choose(rows, ActingRequest(0, explore=False))
+            greedy = algo.compute_single_action(observation, policy_id=module, explore=False)
             assert chosen[agent] == greedy
             single = algo.compute_single_action(observation, agent_id=agent, explore=False)
             assert single == greedy

@@ -195,11 +195,11 @@ class Policy:
             ConfigError: a strategy of the user's gave what are no actions.
         """
         self._newest = request
-        explore, own = request.explore, {}
+        explore, memory = request.explore, self.memory
         batch = {OBS: self.encoded(rows.obs, rows.slots)}
-        if self.memory is not None:
-            own = {STATE_IN: self.memory.together(rows.memory), **rows.previous}
-            batch |= own
+        if memory is not None:
+            before = {STATE_IN: memory.together(rows.memory), **rows.previous}
+            batch |= before
         if self._perturbed is not None and explore:
             given = {ACTION_DIST_INPUTS: self._perturbed.forward(batch, rows.slots)}
         elif explore:
@@ -218,9 +218,9 @@ class Policy:
             outputs = {ACTION_DIST_INPUTS: inputs.copy()}
             if self._keeps_values:
                 outputs[VF_PREDS] = given[VF_PREDS].copy()
-        if self.memory is None:
+        if memory is None:
             return Choice(actions, outputs)
-        return Choice(actions, outputs | own, self.memory.rows_of(given, len(rows.slots)))
+        return Choice(actions, outputs | before, memory.rows_of(given, len(rows.slots)))
 
     def encoded(self, observations: Any, slots: Sequence[int]) -> FloatArray:
         """Observations as the module reads them, checked; errors as of `choose`.
@@ -359,7 +359,7 @@ class Policy:
         Args:
             slot: its number.
             rng: gives the episode's own generator, for noise on weights.
-            played: the random numbers of the steps that were made already, [1, W] each.
+            played: the random numbers of the steps that were made already, [W] each.
         """
         if self.strategy is not None:
             self.strategy.begin_episode(slot)
@@ -373,10 +373,10 @@ class Policy:
 
         Args:
             slot: its number.
-            noise: the step's random numbers, [1, W].
+            noise: the step's random numbers, [W].
         """
         if self.strategy is not None:
-            self.strategy.advance([slot], noise)
+            self.strategy.advance([slot], noise[None])
 
     def normalize_with(self, normalization: Normalization) -> None:
         """Acts upon observations as these make them, from now on."""
@@ -614,9 +614,10 @@ def act(
     """
     # Also where nothing is drawn: the streams stay in step with the episodes.
     noise = [seat.noise.next_row() for seat in seats]
+    count = len(noise)
     rows = Rows(
         observations,
-        noise[0] if len(noise) == 1 else np.concatenate(noise),
+        (noise[0] if count == 1 else np.concatenate(noise)).reshape(count, -1),
         [seat.index for seat in seats] if slots is None else slots,
     )
     if policy.memory is None:

@@ -457,11 +457,9 @@ class MultiAgentPlayer(EpisodePlayer):
         self, policy: Policy, seats: list[Seat], observations: list[Any], request: ActingRequest
     ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
         """The action of each seat, in order, and the extra outputs."""
-        episodes = [
-            self._slot_of(seat).episode.agent_episodes[seat.agent]
-            for seat in seats
-            if policy.previous.names
-        ]
+        episodes: list[SingleAgentEpisode] = []
+        if policy.previous.names:
+            episodes = [self._slot_of(one).episode.agent_episodes[one.agent] for one in seats]
         choice, count = act(policy, seats, observations, request, episodes=episodes), len(seats)
         columns = [nested.unstack(column, count) for column in choice.outputs.values()]
         names = policy.outputs
