@@ -719,7 +719,7 @@ MUTANTS: Final[list[Mutant]] = [
         ("if self._masks is not None and (blocked", "if False and (blocked"),
         ("if self._perturbed is not None and explore:", "if self._perturbed is not None:"),
         ("memory = [seat.memory for seat in seats]", "memory = [None for _ in seats]"),
-        ("previous=policy.previous.after(episodes))", "previous={})"),
+        ("previous=policy.previous_steps.after(episodes))", "previous={})"),
         (
             "self._role, kind=kind, width=width, agent=self._agent_position",
             "self._role, kind=kind, width=width",

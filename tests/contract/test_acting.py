@@ -177,9 +177,9 @@ def choose(policy: Policy, rows: Rows) -> Choice:
     for slot in rows.slots:
         policy.begin_episode(slot, lambda slot=slot: np.random.default_rng(slot))  # type: ignore[misc]
     request = ActingRequest(50, explore=True)
-    if policy.memory is not None:
+    if policy.state_form is not None:
         nothing = [None] * len(rows.slots)
-        previous = policy.previous.columns(nothing, [0.5] * len(rows.slots))
+        previous = policy.previous_steps.columns(nothing, [0.5] * len(rows.slots))
         rows = rows._replace(memory=nothing, previous=previous)
     first = policy.choose(rows, request)
     return policy.choose(rows._replace(memory=first.memory), request)

@@ -106,7 +106,7 @@ class Inference:
                 "space, e.g. what `env.reset()` returns first."
             )
         if not full_fetch and request.state is None:
-            if self._policy.memory is not None:
+            if self._policy.state_form is not None:
                 raise ConfigError(
                     "compute_single_action() was called without a state, but the network has "
                     "memory, and an action alone would forget what it saw. Give "
@@ -177,12 +177,12 @@ class Inference:
             rng = position_rng(self._root_seed, Role.EXPLORATION, request.number)
             noise = NOISE_DRAWS[policy.noise_kind](rng, (count, policy.noise_width))
         rows = Rows(list(observations), noise, range(count))
-        if policy.memory is not None:
+        if policy.state_form is not None:
             state, reward = request.state, request.prev_reward
             if state is not None:
-                state = policy.memory.single(state, where="compute_single_action(state=...)")
+                state = policy.state_form.single(state, where="compute_single_action(state=...)")
             rewards = [0.0 if reward is None else float(reward)]
-            previous = policy.previous.columns([request.prev_action], rewards)
+            previous = policy.previous_steps.columns([request.prev_action], rewards)
             rows = rows._replace(memory=[state], previous=previous)
         with single_threaded_blas():
             policy.set_state(request.exploration_state or {})

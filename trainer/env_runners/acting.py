@@ -100,8 +100,8 @@ class Policy:
         distribution: the module's action distribution.
         needs_decoding: whether the env gets another action than the module gives (`to_env`).
         noise_kind, noise_width: the random numbers that a row takes.
-        memory: the form of the network's state; None if it has none.
-        previous: makes the columns of the step before, as far as the network reads them.
+        state_form: of the network's memory; None if it has none.
+        previous_steps: makes the columns of the step before, as far as the network reads them.
         outputs: the names of what every action comes with.
     """
 
@@ -155,9 +155,9 @@ class Policy:
             if strategy is not None and strategy.perturbs_weights
             else None
         )
-        self.memory = state_form(module) if module.is_stateful() else None
-        has_memory = self.memory is not None
-        self.previous = PreviousSteps(
+        self.state_form = state_form(module) if module.is_stateful() else None
+        has_memory = self.state_form is not None
+        self.previous_steps = PreviousSteps(
             module.action_space, module.model_config if has_memory else {}
         )
         self.outputs = (
@@ -165,7 +165,7 @@ class Policy:
             *([VF_PREDS] if keeps_values else []),
             *([ACTION_LOGP] if self._gives_logp else []),
             *([STATE_IN] if has_memory else []),
-            *self.previous.names,
+            *self.previous_steps.names,
         )
         self._where = where
         self._newest = ActingRequest(0, explore=True)
@@ -195,10 +195,10 @@ class Policy:
             ConfigError: a strategy of the user's gave what are no actions.
         """
         self._newest = request
-        explore, memory = request.explore, self.memory
+        explore, form = request.explore, self.state_form
         batch = {OBS: self.encoded(rows.obs, rows.slots)}
-        if memory is not None:
-            before = {STATE_IN: memory.together(rows.memory), **rows.previous}
+        if form is not None:
+            before = {STATE_IN: form.together(rows.memory), **rows.previous}
             batch |= before
         if self._perturbed is not None and explore:
             given = {ACTION_DIST_INPUTS: self._perturbed.forward(batch, rows.slots)}
@@ -218,9 +218,9 @@ class Policy:
             outputs = {ACTION_DIST_INPUTS: inputs.copy()}
             if self._keeps_values:
                 outputs[VF_PREDS] = given[VF_PREDS].copy()
-        if memory is None:
+        if form is None:
             return Choice(actions, outputs)
-        return Choice(actions, outputs | before, memory.rows_of(given, len(rows.slots)))
+        return Choice(actions, outputs | before, form.rows_of(given, len(rows.slots)))
 
     def encoded(self, observations: Any, slots: Sequence[int]) -> FloatArray:
         """Observations as the module reads them, checked; errors as of `choose`.
@@ -510,13 +510,13 @@ def policy_in_runner(
         where=where,
     )
     name = type(module).__name__
-    if policy.memory is not None and strategy is not None and strategy.perturbs_weights:
+    if policy.state_form is not None and strategy is not None and strategy.perturbs_weights:
         raise ConfigError(
             f"{type(strategy).__name__} plays with noise on the weights, and the network {name} "
             "has memory; its states would be those of other weights. Use another "
             "`exploration_config`, or a network without memory."
         )
-    if policy.previous.names and spec.lookback == 0:
+    if policy.previous_steps.names and spec.lookback == 0:
         raise ConfigError(
             f"The network {name} reads the step before (`lstm_use_prev_action`, "
             "`lstm_use_prev_reward`), which `episode_lookback_horizon=0` leaves out where an "
@@ -620,10 +620,10 @@ def act(
         (noise[0] if count == 1 else np.concatenate(noise)).reshape(count, -1),
         [seat.index for seat in seats] if slots is None else slots,
     )
-    if policy.memory is None:
+    if policy.state_form is None:
         return policy.choose(rows, request)
     memory = [seat.memory for seat in seats]
-    rows = rows._replace(memory=memory, previous=policy.previous.after(episodes))
+    rows = rows._replace(memory=memory, previous=policy.previous_steps.after(episodes))
     choice = policy.choose(rows, request)
     for seat, state in zip(seats, choice.memory, strict=True):
         seat.memory = state

@@ -143,7 +143,7 @@ class MultiAgentSlot(EnvSlot):
         self._owing: AgentIds | None = None
 
     def _successor(self, chunk: Any, lookback: int) -> Any:
-        modules = [id_ for id_, policy in self.policies.items() if policy.previous.names]
+        modules = [id_ for id_, policy in self.policies.items() if policy.previous_steps.names]
         return chunk.cut(len_lookback_buffer=lookback, with_last_step_of=modules)
 
     @property
@@ -458,7 +458,7 @@ class MultiAgentPlayer(EpisodePlayer):
     ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
         """The action of each seat, in order, and the extra outputs."""
         episodes: list[SingleAgentEpisode] = []
-        if policy.previous.names:
+        if policy.previous_steps.names:
             episodes = [self._slot_of(one).episode.agent_episodes[one.agent] for one in seats]
         choice, count = act(policy, seats, observations, request, episodes=episodes), len(seats)
         columns = [nested.unstack(column, count) for column in choice.outputs.values()]
@@ -485,16 +485,14 @@ class MultiAgentPlayer(EpisodePlayer):
         for slot, given in zip(active, outputs, strict=True):
             drawn = {}
             for seat in slot.seated():
-                acted, own = slot.episode.agent_episodes[seat.agent].t, given[seat.agent]
+                agent, policy, own = seat.agent, seat.policy, given[seat.agent]
+                acted = slot.episode.agent_episodes[agent].t
                 rng = seat.uniform_rng(slot.assignment.stream, slot.episode_number, acted)
-                action = seat.policy.draw_uniformly(slot.newest[seat.agent], rng, slot=seat.index)
-                drawn[seat.agent] = action
+                action = policy.draw_uniformly(slot.newest[agent], rng, slot=seat.index)
+                drawn[agent] = action
                 if ACTION_LOGP in own:
-                    inputs, batch = (
-                        own[ACTION_DIST_INPUTS][None],
-                        nested.stack([action], name=ACTIONS),
-                    )
-                    own[ACTION_LOGP] = seat.policy.logp(inputs, batch)[0]
+                    batch = nested.stack([action], name=ACTIONS)
+                    own[ACTION_LOGP] = policy.logp(own[ACTION_DIST_INPUTS][None], batch)[0]
             actions.append(drawn)
         return actions, outputs
 

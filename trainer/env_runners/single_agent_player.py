@@ -143,7 +143,7 @@ class SingleAgentPlayer(EpisodePlayer):
             [slot.observation for slot in active],
             request,
             slots=indices,
-            episodes=[slot.episode for slot in active] if policy.previous.names else (),
+            episodes=[slot.episode for slot in active] if policy.previous_steps.names else (),
         )
         given = choice.outputs
         if len(given) == 1:

@@ -88,7 +88,7 @@ class VectorPlayer(SingleAgentPlayer):
             "a callback listens to on_postprocess_trajectory": self._trajectories is not None,
             "observations or actions are no single arrays": not self._whole.holds_arrays,
             "they have tasks": any(slot.tasks is not None for slot in self.slots),
-            "the network has memory": policy.memory is not None,
+            "the network has memory": policy.state_form is not None,
             "noise on weights differs from sub-env to sub-env": policy.strategy is not None
             and policy.strategy.perturbs_weights,
         }
