@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.tune_simulation import Simulation, default_rows, make_plan
@@ -210,14 +211,77 @@ def test_a_grid_sampler_has_one_seed_for_all_points() -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
+def scrambled(seed: int | None = None) -> Any:
+    return quiet(
+        lambda: optuna.samplers.QMCSampler(
+            scramble=True, seed=seed, warn_asynchronous_seeding=False
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_equal"),
+    [
+        (scrambled, scrambled, True),
+        (lambda: scrambled(3), lambda: scrambled(3), True),
+        (lambda: scrambled(3), lambda: scrambled(4), False),
+        (scrambled, lambda: scrambled(3), False),
+    ],
+)
+def test_scrambled_sequences_have_the_seed_of_the_sampler_or_of_the_experiment(
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    are_equal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sample_qmc(self: Any, study: Any, search_space: Any) -> Any:
+        """Stands in for the sequences, which need SciPy."""
+        return np.random.default_rng(self._seed).random((1, len(search_space)))
+
+    monkeypatch.setattr(optuna.samplers.QMCSampler, "_sample_qmc", sample_qmc)
+    one, two = (Simulation(plan_of(make, num_samples=4)) for make in (first, second))
+    assert (one.run().configs == two.run().configs) == are_equal
+    assert one.controller.inexact_reasons == ()
+
+
 def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
     class Own(optuna.samplers.RandomSampler):  # type: ignore[misc,name-defined]
         """A sampler of a user."""
 
-    make = plan_of(lambda: Own(seed=3), num_samples=4)
-    simulation = Simulation(make)
-    simulation.run()
-    assert "make_sampler(seed)" in simulation.controller.inexact_reasons[0]
+    for sampler in (
+        Own(seed=3),
+        lambda seed: Own(seed=seed),
+        quiet(lambda: optuna.samplers.QMCSampler(independent_sampler=Own(seed=3))),
+    ):
+        simulation = Simulation(plan_of(lambda: sampler))  # noqa: B023
+        assert simulation.controller.inexact_reasons == (
+            "Own may remember more than Optuna stores",
+        )
+
+
+def test_a_sampler_that_remembers_is_made_once_and_goes_on() -> None:
+    class Counting(optuna.samplers.RandomSampler):  # type: ignore[misc,name-defined]
+        """Suggests 1, 2, 3 …, which Optuna does not store."""
+
+        number = 0
+
+        def sample_independent(self, *_: Any) -> float:
+            self.number += 1
+            return float(self.number)
+
+    seeds = []
+
+    def make_sampler(seed: int) -> Any:
+        seeds.append(seed)
+        return Counting()
+
+    searcher = OptunaSearch(sampler=make_sampler)
+    simulation = Simulation(
+        lambda: make_plan({"x": uniform(0, 9)}, searcher=searcher, num_samples=4)
+    )
+    configs = simulation.run().configs
+    assert [configs[number]["x"] for number in range(4)] == [1, 2, 3, 4]
+    assert seeds == [7]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +292,8 @@ def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
         (lambda: OptunaSearch(sampler=3), "expected a sampler"),
         (lambda: OptunaSearch(sampler=optuna.samplers.TPESampler), "expected a sampler"),
         (lambda: OptunaSearch(sampler=optuna.samplers.BruteForceSampler()), "grid_search"),
+        (lambda: made_by(lambda seed: optuna.samplers.BruteForceSampler(seed)), "grid_search"),
+        (lambda: made_by(lambda seed: seed), "gave 7; expected a sampler"),
         (lambda: OptunaSearch(evaluated_rewards=[1.0]), "one for each point"),
         (lambda: started({"x": grid_search([1])}), "grid_search"),
         (lambda: started({"x": randn(0, 1)}), "normally distributed"),
@@ -240,6 +306,11 @@ def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
 def test_what_optuna_cannot_search_is_refused(make: Callable[[], Any], expected: str) -> None:
     with pytest.raises(TuneError, match=expected):
         quiet(make)
+
+
+def made_by(make_sampler: Callable[[int], Any]) -> Simulation:
+    """An experiment with samplers of a function."""
+    return Simulation(plan_of(lambda: make_sampler))
 
 
 def started(space: Mapping[str, Any], own: Any = None, **changes: Any) -> Simulation:

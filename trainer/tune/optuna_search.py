@@ -1,10 +1,11 @@
 """OptunaSearch: Optuna's samplers suggest, and repeat themselves after a restore.
 
 A sampler of Optuna keeps generators that advance, so one that is made anew after a restore would
-suggest otherwise. Here every suggestion is asked of a fresh sampler whose generators are seeded by
+suggest otherwise. Here every suggestion is asked of a fresh copy whose generators are seeded by
 position: the number of the trial, and whether it begins or ends. So nothing that a sampler's object
 remembers has an effect. The journal holds what the sampler wrote into the attributes of trial and
-study, and a restored study is given the same trials and attributes.
+study, and a restored study is given the same trials and attributes. That is right for samplers that
+keep nothing but generators (`_EXACT`); any other one is asked itself, and makes a search inexact.
 
 Optuna is an extra, `pip install "local-trainer[tune]"`. Its pruners and storages are not used:
 schedulers stop trials, and the journal is the store. Trials that a scheduler stopped early are told
@@ -52,6 +53,8 @@ _REFUSED: Final = {
     "grid_search([...]) for each parameter and leave search_alg out",
     "PartialFixedSampler": "leave the fixed parameters out of the space and write constants",
 }
+_DRAWN_FROM: Final = 2**32
+"""A QMCSampler without a seed draws one of 64 bits from the system; given ones have 32."""
 _STUDY: Final = "experiment"
 _USER: Final = {"user": "OptunaSearch", "extra": "tune"}
 
@@ -81,9 +84,9 @@ class OptunaSearch(Searcher):
         metric: path into the rows, or a list of them; None: that of `TuneConfig`.
         mode: "min" or "max", or a list of them; None: that of `TuneConfig`.
         points_to_evaluate: configs that are tried first.
-        sampler: a sampler, or a function `make_sampler(seed)`; None: TPE, which looks at all
-            parameters together and counts running trials as bad ones. Samplers whose object
-            remembers more than Optuna stores make the experiment inexact.
+        sampler: a sampler, or a function `make_sampler(seed)`, which is called once; None: TPE,
+            which looks at all parameters together and counts running trials as bad ones. Samplers
+            whose object remembers more than Optuna stores make the experiment inexact.
         seed: of samplers that were made without one; None: that of the experiment. They do not draw
             the numbers that `Study.optimize` would, because each suggestion has its own.
         evaluated_rewards: the metrics of `points_to_evaluate`, which are then known and not tried.
@@ -133,24 +136,11 @@ class OptunaSearch(Searcher):
 
     def _checked_sampler(self, sampler: Any) -> Any:
         """What makes samplers: a function of the user, or an instance that is copied."""
-        samplers = self._optuna.samplers
-        if sampler is None or not isinstance(sampler, samplers.BaseSampler):
-            is_factory = callable(sampler) and not isinstance(sampler, type)
-            if sampler is not None and not is_factory:
-                raise TuneError(
-                    f"OptunaSearch(sampler={shown(sampler)}): expected a sampler of Optuna, such "
-                    "as TPESampler(), or a function make_sampler(seed)."
-                )
-            return sampler
-        name = type(sampler).__name__
-        if name in _REFUSED:
-            raise TuneError(f"OptunaSearch(sampler={name}()) is not offered: {_REFUSED[name]}.")
-        is_known = type(sampler).__module__.startswith("optuna.")
-        if not is_known or name not in _EXACT:
-            self.inexact_reason = (
-                f"{name} may remember more than Optuna stores; give a function make_sampler(seed)"
-            )
-        return copy.deepcopy(sampler)
+        if isinstance(sampler, self._optuna.samplers.BaseSampler):
+            return copy.deepcopy(_offered(sampler))
+        if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
+            raise _no_sampler(sampler, "")
+        return sampler
 
     # ---- the study
 
@@ -167,6 +157,8 @@ class OptunaSearch(Searcher):
                 "TuneConfig(metric='env_runners/episode_return_mean', mode='max')."
             )
         self._root_seed = context.seed if self._seed is None else self._seed
+        self._one_sampler = self._made_sampler()
+        self.inexact_reason = self._inexactness_of(self._one_sampler)
         self._metrics = [self.metric] if isinstance(self.metric, str) else list(self.metric)
         modes = [self.mode] if isinstance(self.mode, str) else list(self.mode)
         self.keys = tuple(self._metrics)
@@ -236,22 +228,35 @@ class OptunaSearch(Searcher):
             "uniform(lower, upper), or leave search_alg out."
         )
 
-    def _sampler_at(self, number: int, *, has_ended: bool = False) -> Any:
-        """A fresh sampler, whose generators follow from what it is asked."""
+    def _made_sampler(self) -> Any:
+        """The one sampler of the experiment."""
         samplers = self._optuna.samplers
-        is_own = isinstance(self._sampler, samplers.BaseSampler)
-        if is_own and self.inexact_reason is not None:
-            return self._sampler  # what it remembers is in the object
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
-            if self._sampler is None:
-                sampler = samplers.TPESampler(
-                    n_startup_trials=_NUM_STARTUP_TRIALS,
-                    multivariate=True,
-                    constant_liar=True,
+        if self._sampler is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+                return samplers.TPESampler(
+                    n_startup_trials=_NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True
                 )
-            else:
-                sampler = copy.deepcopy(self._sampler) if is_own else self._sampler(self._root_seed)
+        if isinstance(self._sampler, samplers.BaseSampler):
+            return self._sampler
+        made = self._sampler(self._root_seed)
+        if not isinstance(made, samplers.BaseSampler):
+            raise _no_sampler(made, "make_sampler(seed) gave ")
+        return _offered(made)
+
+    def _inexactness_of(self, sampler: Any) -> str | None:
+        """Why a sampler, or one that it is made of, cannot be asked by position."""
+        known = {getattr(self._optuna.samplers, name) for name in _EXACT}
+        for _, each in _samplers_in(sampler):
+            if type(each) not in known:
+                return f"{type(each).__name__} may remember more than Optuna stores"
+        return None
+
+    def _sampler_at(self, number: int, *, has_ended: bool = False) -> Any:
+        """A fresh copy whose generators follow from what it is asked, or an inexact one itself."""
+        if self.inexact_reason is not None:
+            return self._one_sampler
+        sampler = copy.deepcopy(self._one_sampler)
         _seed_by_position(sampler, self._root_seed, number, int(has_ended))
         return sampler
 
@@ -402,22 +407,38 @@ def _labels_of(domain: Choice) -> tuple[Any, ...]:
     return tuple(f"{index}: {shown(each)}" for index, each in enumerate(domain.values))
 
 
+def _offered(sampler: Any) -> Any:
+    """The sampler; a TuneError for one that does not work here."""
+    name = type(sampler).__name__
+    if name in _REFUSED:
+        raise TuneError(f"OptunaSearch(sampler={name}()) is not offered: {_REFUSED[name]}.")
+    return sampler
+
+
+def _no_sampler(found: Any, by: str) -> TuneError:
+    return TuneError(
+        f"OptunaSearch(sampler=…): {by}{shown(found)}; expected a sampler of Optuna, such as "
+        "TPESampler(), or a function make_sampler(seed) that makes one."
+    )
+
+
+def _samplers_in(sampler: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """A sampler and those that it is made of, each with the path to its attributes."""
+    yield path, sampler
+    for name, value in vars(sampler).items():
+        if name.endswith("_sampler") and hasattr(value, "sample_relative"):
+            yield from _samplers_in(value, f"{path}{name}.")
+
+
 def _seed_by_position(sampler: Any, root_seed: int, *position: int) -> None:
     """Seeds the generators of a fresh sampler, those that came with a seed by that one."""
-    for path, lazy in _lazy_generators(sampler, ""):
-        made = getattr(lazy, "_rng", None)  # None: Optuna would seed it by the system
-        seed = root_seed if made is None else int(made.randint(2**31))
-        lazy._rng = np.random.RandomState(
-            seed_at(seed, Kind.SAMPLER, *position, crc32(path.encode()))
-        )
-    if getattr(sampler, "_seed", 0) is None:
-        sampler._seed = root_seed
-
-
-def _lazy_generators(sampler: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The places of generators in a sampler and in the samplers that it is made of."""
-    for name, value in vars(sampler).items():
-        if type(value).__name__ == "LazyRandomState":
-            yield f"{path}{name}", value
-        elif name.endswith("_sampler") and hasattr(value, "sample_relative"):
-            yield from _lazy_generators(value, f"{path}{name}.")
+    for path, each in _samplers_in(sampler):
+        for name, lazy in vars(each).items():
+            if type(lazy).__name__ != "LazyRandomState":
+                continue
+            made = getattr(lazy, "_rng", None)  # None: Optuna would seed it by the system
+            seed = root_seed if made is None else int(made.randint(2**31))
+            place = crc32(f"{path}{name}".encode())
+            lazy._rng = np.random.RandomState(seed_at(seed, Kind.SAMPLER, *position, place))
+        if getattr(each, "_seed", 0) >= _DRAWN_FROM:
+            each._seed = root_seed
