@@ -204,6 +204,10 @@ SHOWN: Final = {
     "trainer/nn/product.py": Shown("unit/test_nn_distributions"),
     "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
     "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
+    "trainer/tune/controller.py": Shown("unit/test_tune_controller unit/test_tune_searchers"),
+    "trainer/tune/comparison.py": Shown("unit/test_tune_controller"),
+    "trainer/tune/journal_entries.py": Shown("unit/test_tune_controller"),
+    "trainer/tune/optuna_search.py": Shown("unit/test_tune_optuna"),
 }
 _COPIED: Final = (
     "trainer",
@@ -925,6 +929,81 @@ MUTANTS: Final[list[Mutant]] = [
         ('        self.num_evaluations = state["num_evaluations"]\n', ""),
         ('            self._metrics.set_state(state["metrics"])\n', "            pass\n"),
         ('        self._last = copy.deepcopy(state["last"])\n', ""),
+    ),
+    # ---- tuning: a journal is followed, compared and refused
+    *_of(
+        "trainer/tune/controller.py",
+        ("return [each for each in answers if not self._is_too_late(each)]", "return [*answers]"),
+        (
+            "            answers += self._in_time(self._apply(entry))\n        self._comparison",
+            "            answers += self._apply(entry)\n        answers = self._in_time(answers)\n        self._comparison",
+        ),
+        ("in (answers if recorded is None else recorded)", "in answers"),
+        ("self._ask(cause, decided, is_past=is_past)", "self._ask(cause, decided)"),
+        (
+            "        self._count(cause, decided)\n        for entry in move.then:",
+            "        self._count(cause, ())\n        for entry in move.then:",
+        ),
+        ("            self._may_suggest()  # a limiter counts its batches by being asked\n", ""),
+        ("            self._repeat_asking(entry)\n", ""),
+        (
+            "            if self._end is not None and self._end.is_failure:\n",
+            "            if False:\n",
+        ),
+        (
+            "        if self._end is not None:\n            raise TuneError",
+            "        if False:\n            raise TuneError",
+        ),
+        ("or self._waiting is not None:", "or False:"),
+        ("if number != self._next or lane", "if lane"),
+        ("lane >= len(lanes) or lanes[lane] is not None", "lanes[lane] is not None"),
+        (" or lanes[lane] is not None:", ":"),
+        ("        self._resumed.rotate()  # it is the next\n", ""),
+        ("        if trial.status is not expected:", "        if False:"),
+        (
+            "        if trial.status not in (TrialStatus.RUNNING, TrialStatus.PAUSED):",
+            "        if False:",
+        ),
+        ("        if not 1 <= entry.donor_row <= donor.num_rows:", "        if False:"),
+        (
+            "        if trial.status.is_over:\n            raise _not_possible",
+            "        if False:\n            raise _not_possible",
+        ),
+        ("        if self._live and not entry.is_failure:", "        if False:"),
+    ),
+    *_of(
+        "trainer/tune/comparison.py",
+        (
+            "if not same(recorded, today):",
+            "if isinstance(today, dict) and not same(recorded, today):",
+        ),
+        ('return entry.by in ("criterion", "scheduler")', 'return entry.by == "criterion"'),
+        ("return is_pause_or_resume or isinstance(entry, CloneEntry)", "return False"),
+    ),
+    *_of(
+        "trainer/tune/journal_entries.py",
+        ("Plain(check=integer(1, MOST - 1))]", "Plain(check=integer(0, MOST - 1))]"),
+        ("Plain(check=number(0, maximum=MOST))]", "Plain(check=number(maximum=MOST))]"),
+        ("Plain(check=integer(-1, MOST - 1))]", "Plain(check=integer(0, MOST - 1))]"),
+        ("is_known = bool(plain) and plain", "is_known = plain"),
+    ),
+    *_of(
+        "trainer/tune/optuna_search.py",
+        ("            if type(each) not in known:", "            if False:"),
+        (
+            "            return self._one_sampler\n",
+            "            return copy.deepcopy(self._one_sampler)\n",
+        ),
+        (
+            "        for _, each in _samplers_in(sampler):",
+            "        for _, each in [('', sampler)]:",
+        ),
+        ("            each._seed = root_seed\n", "            pass\n"),
+        ("        return _offered(made)\n", "        return made\n"),
+        (
+            "        sampler = copy.deepcopy(self._one_sampler)",
+            "        sampler = self._one_sampler",
+        ),
     ),
     # ---- a checkpoint is replaced whole or not at all
     *_of(

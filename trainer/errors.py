@@ -180,7 +180,7 @@ class SearchSpaceError(TuneError, ValueError):
 
 
 class JournalError(TuneError):
-    """The journal of an experiment is damaged, of another version, or cannot be written."""
+    """The journal of an experiment is damaged, impossible, of another version, or not writable."""
 
 
 class TrialError(TuneError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import json
+import random
 import tracemalloc
+import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +33,13 @@ from trainer.tune.events import (
 )
 from trainer.tune.journal_entries import (
     AmendEntry,
+    Cause,
+    CloneEntry,
     CommittedEntry,
+    Consequence,
+    DecideEntry,
+    EndAllEntry,
+    EndEntry,
     FillEntry,
     Move,
     Reported,
@@ -50,8 +59,10 @@ from trainer.tune.scheduling import (
     HyperBandScheduler,
     MedianStoppingRule,
     TrialScheduler,
+    Verdict,
 )
 from trainer.tune.search_space import choice, grid_search, uniform
+from trainer.tune.searchers import ConcurrencyLimiter, Repeater, Searcher
 from trainer.tune.stoppers import ExperimentPlateauStopper
 from trainer.tune.trainables import resolve_trainable
 from trainer.tune.trial_records import TrialRecords
@@ -258,6 +269,99 @@ def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_win
     assert ends == outcome.ends
 
 
+class StopsAt(FIFOScheduler):
+    """Stops each trial at a row, for a reason."""
+
+    is_independent = False
+
+    def __init__(self, row_number: int, reason: str) -> None:
+        self.row_number, self.reason = row_number, reason
+
+    def on_trial_result(self, trial: Any, result: Row) -> Any:
+        if trial.num_rows < self.row_number:
+            return self.CONTINUE
+        return [Verdict(trial.number, "stop", self.reason)]
+
+
+@pytest.mark.parametrize(
+    ("row_number", "reason", "told"),
+    [
+        (2, "old", None),
+        (2, "new", "end 00000 (new) was decided, recorded is end 00000 (old)"),
+        (1, "new", "end 00000 (new) was decided, recorded is nothing"),
+        (3, "old", "nothing was decided, recorded is end 00000 (old)"),
+    ],
+)
+def test_what_is_decided_otherwise_today_is_told_as_it_is(
+    row_number: int, reason: str, told: str | None
+) -> None:
+    def make(number: int, why: str) -> ExperimentPlan:
+        return make_plan(scheduler=StopsAt(number, why), num_samples=3)
+
+    simulation = Simulation(lambda: make(2, "old"))
+    moves = [move_from_plain(each) for each in simulation.run().journal]
+    controller = Controller(make(row_number, reason))
+    controller.replay(moves, simulation.whole_row)
+    reasons = controller.inexact_reasons
+    assert [each.partition("the first: ")[2] for each in reasons] == ([told] if told else [])
+
+
+class Answers(Searcher):
+    """Gives the same answers again, some of them not now or not at all."""
+
+    keys = ()
+
+    def __init__(self, answers: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def suggest(self, trial_id: str) -> Any:
+        return self.answers.get(int(trial_id), {"x": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("before", "today", "told"),
+    [
+        ({}, {}, None),
+        ({}, {1: {"x": 0.25}}, "gave {'x': 0.25}, recorded is {'x': 0.5}"),
+        ({}, {1: None}, "gave None, recorded is {'x': 0.5}"),
+        ({}, {1: Searcher.FINISHED}, "gave FINISHED, recorded is {'x': 0.5}"),
+        ({1: None}, {1: None}, None),
+        ({1: None}, {}, "gave {'x': 0.5}, recorded is None"),
+        ({1: None}, {1: Searcher.FINISHED}, "gave FINISHED, recorded is None"),
+        ({1: Searcher.FINISHED}, {1: Searcher.FINISHED}, None),
+        ({1: Searcher.FINISHED}, {}, "gave {'x': 0.5}, recorded is FINISHED"),
+        ({1: Searcher.FINISHED}, {1: None}, "gave None, recorded is FINISHED"),
+    ],
+)
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda each: each,
+        lambda each: ConcurrencyLimiter(each, 5),
+        lambda each: Repeater(each, 1, set_index=False),
+    ],
+)
+def test_what_a_searcher_answers_otherwise_today_is_told(
+    before: Mapping[int, Any],
+    today: Mapping[int, Any],
+    told: str | None,
+    around: Callable[[Any], Searcher],
+) -> None:
+    def make(answers: Mapping[int, Any]) -> ExperimentPlan:
+        searcher = around(Answers(answers))
+        return make_plan({"x": uniform(0, 1)}, searcher=searcher, num_lanes=2, num_samples=2)
+
+    simulation = Simulation(lambda: make(before))
+    simulation.carry_out(simulation.controller.begin())
+    moves = [move_from_plain(each) for each in simulation.outcome.journal]
+    controller = Controller(make(today))
+    controller.replay(moves, simulation.whole_row)
+    reasons = controller.inexact_reasons
+    text = "asked for trial 00001, the searcher "
+    assert [each.partition(text)[2] for each in reasons] == ([told] if told else [])
+
+
 def test_seeds_of_trials_follow_from_the_experiment_alone() -> None:
     simulation = Simulation(plan_of("asha"), seed=4, kill_every=0.2)
     simulation.run()
@@ -347,7 +451,7 @@ def test_a_row_that_says_done_ends_its_trial() -> None:
     controller.begin()
     actions = actions_of(controller.take(reported(0, 1, 0.1, is_done=True)))
     (end,) = [each for each in actions if isinstance(each, EndTrial)]
-    assert (end.reason, end.save, end.status) == ("done", True, TrialStatus.TERMINATED)
+    assert (end.reason, end.should_save, end.status) == ("done", True, TrialStatus.TERMINATED)
     assert controller.unfinished_saves == {CheckpointRef(0, 1)}
     controller.take(CommittedEntry(0, 1, "000001"))
     assert controller.unfinished_saves == set()
@@ -485,7 +589,7 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
         event = reported(0, row_number, 0.1, saving=given_as, wants_checkpoint=row_number in (1, 3))
         (count,) = actions_of(controller.take(event))
         assert isinstance(count, CountRow)
-        saved.append(count.save)
+        saved.append(count.should_save)
     assert saved == [True, True, False, False, True]
 
 
@@ -580,6 +684,19 @@ def test_a_later_stop_takes_ended_trials_up_again() -> None:
     assert simulation.outcome.rows == longer.rows
 
 
+def test_a_misspelt_key_of_a_later_stop_is_told() -> None:
+    simulation = Simulation(lambda: make_plan({"x": uniform(0, 1)}, num_samples=1))
+    moves = [move_from_plain(each) for each in simulation.run().journal]
+    controller = Controller(make_plan({"x": uniform(0, 1)}, num_samples=1, stop={"scoer": 9}))
+    controller.replay(moves, simulation.whole_row, has_new_stop=True)
+    controller.amend(AmendEntry(has_new_stop=True, resumed=(0,)))
+    start_number = controller.trials[0].num_starts
+    for row_number in range(5, 9):
+        controller.take(reported(0, row_number, 0.1, start_number=start_number))
+    with pytest.raises(TuneError, match="'scoer' is in none of them"):
+        controller.take(reported(0, 9, 0.1, start_number=start_number))
+
+
 def test_failed_trials_are_resumed_or_begun_again() -> None:
     is_broken = [True]
 
@@ -645,39 +762,188 @@ def test_entries_come_back_from_json() -> None:
     assert move_from_plain(json.loads(json.dumps(amend.to_plain()))) == amend
     assert kinds == {
         *("report", "over", "checkpoint"),
-        *("fill", "suggest", "no-more", "idle", "start", "decide", "end", "end-all"),
+        *("fill", "suggest", "no-more", "idle", "start", "decide", "clone", "end", "end-all"),
     }
 
 
+def test_every_kind_of_entry_can_be_read_and_applied() -> None:
+    consequences = set(typing.get_args(Consequence))
+    assert set(Controller._APPLY) == consequences
+    kinds = [each.kind for each in (*typing.get_args(Cause), *consequences)]
+    assert len(set(kinds)) == len(kinds) == 15
+
+
+@pytest.mark.parametrize("change", [AmendEntry(num_samples=-1), AmendEntry(num_samples=0)])
+def test_an_amendment_to_endless_samples_can_be_read_again(change: AmendEntry) -> None:
+    assert move_from_plain(Move(change).to_plain()) == Move(change)
+
+
+CLONE: Final = {"event": "clone", "trial": 0, "donor": 0, "donor_row": 1, "params": {}}
+START: Final = {"event": "start", "trial": 0, "lane": 0}
+SUGGEST: Final = {"event": "suggest", "trial": 0, "params": {"x": 0.5}}
+
+
+def without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != name}
+
+
 @pytest.mark.parametrize(
-    "plain",
+    ("plain", "text"),
     [
-        {"event": "unheard_of"},
-        {"trial": 3},
-        {"event": "move", "cause": {"event": "report", "trial": 3}},
-        {"event": "move", "cause": {"event": "end", "trial": 3, "status": "ERROR", "reason": ""}},
-        {"event": "move", "then": [{"event": "idle", "colour": "red"}]},
-        {"event": "move", "then": [{"event": "time", "elapsed_s": 3.0}]},
-        {"event": "move", "then": {}},
-        {"event": "move", "cause": []},
+        ({}, "is no move"),
+        ({"event": "unheard_of"}, "is no move"),
+        ({"event": "move", "then": [START]}, "is no move"),
+        ({"then": {}}, "is no move"),
+        ({"cause": []}, "is no move"),
+        ({"cause": {}}, "an event None"),
+        ({"cause": {"event": "report", "trial": 3}}, "'report' that cannot be read: it lacks"),
+        ({"cause": {"event": "end", "trial": 3, "status": "ERROR", "reason": ""}}, "event 'end'"),
+        ({"then": [{"event": "idle", "colour": "red"}]}, "'idle' that cannot be read"),
+        ({"then": [{"event": "time", "elapsed_s": 3.0}]}, "event 'time'"),
+        ({"cause": {"event": "time", "elapsed_s": -3.0}}, "a number ≥ 0"),
+        ({"then": [{**SUGGEST, "cpus": -5}]}, "a number ≥ 0"),
+        ({"then": [{**START, "lane": -1}]}, "an int ≥ 0"),
+        ({"then": [without(CLONE, "donor")]}, "lacks 'donor'"),
+        ({"then": [without(CLONE, "params")]}, "lacks 'params'"),
+        ({"then": [{**CLONE, "donor_row": 0}]}, "an int ≥ 1"),
+        ({"then": [{"event": "decide", "trial": 0, "action": "clone"}]}, "'resume'"),
+        ({"cause": {"event": "checkpoint", "trial": 0, "row_number": 0, "name": "1"}}, "≥ 1"),
     ],
 )
-def test_entries_that_cannot_be_read_are_named(plain: dict[str, Any]) -> None:
-    with pytest.raises(JournalError, match="event"):
+def test_entries_that_cannot_be_read_are_named(plain: dict[str, Any], text: str) -> None:
+    with pytest.raises(JournalError, match=text):
         move_from_plain(plain)
 
 
-def test_a_journal_that_tells_the_impossible_is_refused() -> None:
-    first = Move(None, (FillEntry(), SuggestEntry(0, {"x": 0.5}), StartEntry(0, 0, "new")))
-    for cause, error, text in (
-        (Reported(0, 1, 5, {"score": 1.0}), TuneError, "expected row 1"),
-        (Reported(3, 1, 1, {"score": 1.0}), JournalError, "trial 00003"),
-        (Reported(0, 2, 1, {"score": 1.0}), JournalError, "trial 00000"),
-        (CommittedEntry(1, 1, "000001"), JournalError, "trial 00001"),
-    ):
-        controller = Controller(make_plan({"x": uniform(0, 1)}))
-        with pytest.raises(error, match=text):
-            controller.replay([first, Move(cause)], lambda trial, row: {})
+BEGUN: Final = (FillEntry(), SuggestEntry(0, {"x": 0.5}), StartEntry(0, 0))
+ROW: Final = Reported(0, 1, 1, {"score": 1.0})
+END: Final = EndEntry(0, "TERMINATED", "enough")
+
+
+@pytest.mark.parametrize(
+    ("moves", "text"),
+    [
+        ([Move(Reported(0, 1, 5, {"score": 1.0}))], "expected row 1"),
+        ([Move(Reported(3, 1, 1, {"score": 1.0}))], "Trial 00003 made a row or ended"),
+        ([Move(Reported(0, 2, 1, {"score": 1.0}))], "start 2 of it did not run"),
+        ([Move(TrialOver(1, 1, "returned"))], "Trial 00001 made a row or ended"),
+        ([Move(CommittedEntry(1, 1, "000001"))], "no trial 00001"),
+        ([Move(AmendEntry(resumed=(0,)))], "00000 cannot be taken up"),
+        ([Move(None, (SuggestEntry(7, {}),))], "00007 was suggested; expected trial 00001"),
+        ([Move(None, (SuggestEntry(0, {}),))], "00000 was suggested; expected trial 00001"),
+        (
+            [Move(None, (SuggestEntry(1, {"x": 0.5}), SuggestEntry(2, {"x": 0.5})))],
+            "not before the last one has begun",
+        ),
+        ([Move(None, (SuggestEntry(1, {"x": {"choice": "no"}}),))], "value number 'no' of x"),
+        ([Move(None, (SuggestEntry(1, {"x": 0.5}), StartEntry(1, 0)))], "00001 took lane 0"),
+        ([Move(None, (SuggestEntry(1, {"x": 0.5}), StartEntry(1, 2)))], "00001 took lane 2"),
+        ([Move(None, (StartEntry(0, 1),))], "00000 took lane 1"),
+        ([Move(None, (StartEntry(5, 1),))], "00005 took lane 1"),
+        ([Move(ROW, (DecideEntry(4, "pause"),))], "no trial 00004"),
+        ([Move(ROW, (DecideEntry(0, "resume"),))], "00000 cannot resume: it is RUNNING"),
+        ([Move(ROW, (DecideEntry(0, "pause"), DecideEntry(0, "pause")))], "it is PAUSED"),
+        ([Move(ROW, (DecideEntry(0, "pause"), DecideEntry(0, "retry")))], "it is PAUSED"),
+        ([Move(ROW, (CloneEntry(0, 9, 1, {}),))], "no trial 00009"),
+        ([Move(ROW, (CloneEntry(0, 0, 2, {}),))], "row 2 of trial 00000, which has 1"),
+        (
+            [Move(None, (SuggestEntry(1, {"x": 0.5}),)), Move(ROW, (CloneEntry(1, 0, 1, {}),))],
+            "00001 cannot clone: it is PENDING",
+        ),
+        ([Move(ROW, (END, END))], "00000 cannot end: it is TERMINATED"),
+        ([Move(ROW, (END,)), Move(Reported(0, 1, 2, {}))], "00000 made a row or ended"),
+        ([Move(ROW, (EndAllEntry("enough"),))], r"trials \[0\] go on"),
+        ([Move(ROW, (END, EndAllEntry("enough"), FillEntry()))], "followed the end of the exp"),
+    ],
+)
+def test_a_journal_that_tells_the_impossible_is_refused(moves: list[Move], text: str) -> None:
+    controller = Controller(make_plan({"x": uniform(0, 1)}))
+    with pytest.raises(JournalError, match=rf"move {len(moves) + 1}: .*{text}"):
+        controller.replay([Move(None, BEGUN), *moves], lambda trial, row: {})
+
+
+@pytest.mark.parametrize("action", ["pause", "clone", "stop"])
+@pytest.mark.parametrize("trial", [-1, 50])
+def test_a_verdict_on_a_trial_that_does_not_exist_is_refused(action: Any, trial: int) -> None:
+    given = {"donor": 0, "donor_row": 1, "params": {"x": 0.5}} if action == "clone" else {}
+    with pytest.raises(TuneError, match="There is no trial"):
+        decided(Verdict(trial, action, **given))
+
+
+def test_verdicts_that_cannot_be_carried_out_are_refused() -> None:
+    with pytest.raises(TuneError, match="00000 cannot resume: it is RUNNING"):
+        decided(Verdict(0, "resume"))
+    with pytest.raises(TuneError, match="expected donor, donor_row and params"):
+        decided(Verdict(0, "clone", donor=0, donor_row=1))
+
+
+def decided(verdict: Verdict) -> None:
+    """An experiment whose scheduler gives a verdict on the first row."""
+
+    class Gives(FIFOScheduler):
+        is_independent = False
+
+        def on_trial_result(self, trial: Any, result: Row) -> Any:
+            return [verdict]
+
+    Simulation(lambda: make_plan({"x": uniform(0, 1)}, scheduler=Gives())).run()
+
+
+@pytest.mark.parametrize(
+    ("seed", "num_journals"), [(0, 60), pytest.param(1, 3000, marks=pytest.mark.slow)]
+)
+def test_what_a_forged_journal_leads_to_is_consistent(seed: int, num_journals: int) -> None:
+    """Moves are left out, repeated, exchanged, and their numbers changed."""
+    rng = random.Random(seed)
+    journals = {name: Simulation(plan_of(name), rows=failing_rows) for name in SCHEDULERS}
+    for each in journals.values():
+        each.run()
+    num_refused = 0
+    for _ in range(num_journals):
+        simulation = journals[rng.choice(sorted(journals))]
+        journal = copy.deepcopy(simulation.outcome.journal[: rng.randrange(2, 60)])
+        forge(journal, rng)
+        controller = Controller(simulation.make())
+        try:
+            moves = [move_from_plain(each) for each in journal]
+            controller.replay(moves, lambda trial, row: {"score": 0.0, "training_iteration": row})
+        except JournalError:
+            num_refused += 1
+            continue
+        check_consistent(controller)
+    assert num_journals // 2 < num_refused < num_journals
+
+
+def forge(journal: list[dict[str, Any]], rng: random.Random) -> None:
+    at, other = rng.randrange(len(journal)), rng.randrange(len(journal))
+    kind = rng.randrange(4)
+    if kind == 0:
+        del journal[at]
+    elif kind == 1:
+        journal.insert(other, copy.deepcopy(journal[at]))
+    elif kind == 2:
+        journal[at], journal[other] = journal[other], journal[at]
+    else:
+        entries = [journal[at].get("cause", {}), *journal[at].get("then", [])]
+        entry = rng.choice([each for each in entries if each])
+        name = rng.choice(sorted(entry))
+        if isinstance(entry[name], int):
+            entry[name] = rng.choice([0, 1, 2, 3, 9, -1])
+        elif journal[at].get("then"):
+            journal[at]["then"].pop(rng.randrange(len(journal[at]["then"])))
+
+
+def check_consistent(controller: Controller) -> None:
+    lanes = controller._turns.lanes
+    holders = [each for each in lanes if each is not None]
+    assert len(set(holders)) == len(holders)
+    for trial in controller.trials:
+        held = [lane for lane, holder in enumerate(lanes) if holder == trial.number]
+        assert held == ([] if trial.lane is None else [trial.lane])
+        assert (trial.status is TrialStatus.RUNNING) == bool(held)
+        assert (trial.number in controller._live) != trial.status.is_over
+        assert all(clone.source.row_number > 0 for clone in trial.clones)
+    assert controller.is_done == (not controller._live and controller._end is not None)
 
 
 def test_a_trial_that_is_over_takes_less_than_two_kilobytes() -> None:

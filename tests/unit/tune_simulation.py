@@ -228,11 +228,11 @@ class Simulation:
         elif isinstance(action, EndTrial):
             self.processes.pop(action.trial, None)
             self.outcome.ends[action.trial] = (action.status.value, action.reason)
-            if action.save:
+            if action.should_save:
                 self.commit(CheckpointRef(action.trial, action.row_number))
         elif isinstance(action, CountRow):
             self.outcome.rows[action.trial, action.row_number] = action.row["score"]
-            if action.save:
+            if action.should_save:
                 self.commit(CheckpointRef(action.trial, action.row_number))
         elif isinstance(action, EndExperiment):
             self.outcome.reason = action.reason

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainer.tune.journal_entries import DecideEntry, EndEntry, Entry
+from trainer.tune.journal_entries import CloneEntry, Consequence, DecideEntry, EndEntry
 from trainer_toolkit.trees import same
 
 
@@ -35,12 +35,16 @@ class Comparison:
         )
 
     def compare(
-        self, answers: Iterable[Entry], recorded: Iterable[Entry], *, has_other_criteria: bool
+        self,
+        answers: Iterable[Consequence],
+        recorded: Iterable[Consequence],
+        *,
+        has_other_criteria: bool,
     ) -> None:
         """Notes a move of which the code of today would have made another one.
 
         Args:
-            answers: what stoppers and scheduler say today.
+            answers: what stoppers and scheduler say today, of trials that were not over.
             recorded: the consequences of the move.
             has_other_criteria: the stop criteria were replaced later, so today's did not decide.
         """
@@ -59,31 +63,38 @@ class Comparison:
             now, then = _shown(today - before), _shown(before - today)
             self._differs(f"{now} was decided, recorded is {then}{hint}")
 
-    def compare_params(
-        self, recorded: Mapping[str, Any], again: Mapping[str, Any], number: int
+    def compare_suggestion(
+        self,
+        number: int,
+        recorded: Mapping[str, Any] | str | None,
+        today: Mapping[str, Any] | str | None,
     ) -> None:
-        """Notes a suggestion that came out otherwise."""
-        if not same(dict(recorded), dict(again)):
-            self._differs(f"trial {number:05d} got {dict(recorded)}, now {dict(again)}")
+        """Notes an answer of the searcher that is another one.
 
-    def compare_none(self, again: Any, number: int) -> None:
-        """Notes a suggestion where there was none."""
-        if again is not None and not isinstance(again, str):
-            self._differs(f"a suggestion for trial {number:05d} came earlier than recorded")
+        An answer is the encoded params of a trial, `Searcher.FINISHED`, or None: not now.
+        """
+        if not same(recorded, today):
+            self._differs(
+                f"asked for trial {number:05d}, the searcher gave {today!s:.300}, recorded is "
+                f"{recorded!s:.300}"
+            )
 
     def _differs(self, what: str) -> None:
         self._num_differences += 1
         self._first = self._first or what
 
 
-def _is_compared(entry: Entry) -> bool:
+def _is_compared(entry: Consequence) -> bool:
     """Whether an entry follows from rows alone; limits of failures may be others at a restore."""
-    if isinstance(entry, DecideEntry):
-        return entry.by == "scheduler"
-    return isinstance(entry, EndEntry) and entry.by in ("criterion", "scheduler")
+    if isinstance(entry, EndEntry):
+        return entry.by in ("criterion", "scheduler")
+    is_pause_or_resume = isinstance(entry, DecideEntry) and entry.action != "retry"
+    return is_pause_or_resume or isinstance(entry, CloneEntry)
 
 
-def _without_criteria(entries: Iterable[Entry], has_other_criteria: bool) -> Iterable[Entry]:
+def _without_criteria(
+    entries: Iterable[Consequence], has_other_criteria: bool
+) -> Iterable[Consequence]:
     if not has_other_criteria:
         return entries
     return [each for each in entries if not (isinstance(each, EndEntry) and each.by == "criterion")]
@@ -92,7 +103,7 @@ def _without_criteria(entries: Iterable[Entry], has_other_criteria: bool) -> Ite
 def _shown(entries: Iterable[str]) -> str:
     plain = [json.loads(text) for text in entries]
     texts = [
-        f"{each.get('action', 'stop')} {each['trial']:05d} ({each.get('reason', '')})"
+        f"{each.get('action', each['event'])} {each['trial']:05d} ({each.get('reason', '')})"
         for each in plain
     ]
     return "; ".join(texts) or "nothing"

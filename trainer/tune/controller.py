@@ -1,8 +1,9 @@
 """The controller of an experiment: causes in, moves out. No clock, no process, no file.
 
-    live       a cause  →  stoppers, scheduler and searcher are told; their answers are entries  →
-               each is applied, and what is answered to it follows
-    restored   a line of the journal: its cause is told again, its entries are applied
+    live       a cause is noted  →  those who decide are asked  →  each of their answers is an
+               entry, which is applied, and what is answered to it follows
+    restored   a line of the journal: its cause is noted, its entries are applied; those who
+               decide are asked the same, and their answers are only compared (`Comparison`)
 
 Decisions are taken in *turns*, an order that no clock influences (`turns.py`). They are one
 sequence, and each sees exactly what came before. Rows of a trial follow from its config and seed,
@@ -17,13 +18,15 @@ all lanes are free; else the lanes after it stay free, too: no trial overtakes.
 A row is acted on in this order: the trial's own stop criteria, those of the experiment, the
 scheduler, the searcher.
 
-What stands in the journal is not judged again: criteria, limits and code may be others today. What
-they would say today is only compared with it (`Comparison`).
+What stands in the journal is not judged by the criteria, limits and code of today. But a journal
+may be a stranger's, so an entry that cannot have happened is refused where it is applied, before it
+changes anything.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -49,11 +52,13 @@ from trainer.tune.events import (
 from trainer.tune.journal_entries import (
     AmendEntry,
     Cause,
+    CloneEntry,
     CommittedEntry,
+    Consequence,
     DecideEntry,
+    Decision,
     EndAllEntry,
     EndEntry,
-    Entry,
     FillEntry,
     IdleEntry,
     Move,
@@ -85,7 +90,7 @@ class _TrialState:
     Attributes:
         base: the checkpoint that its present life began with; None: the beginning.
         base_row: rows that it had then.
-        cause: of its next start.
+        cause: of its next start, or of the last one.
         saving: whether a state was saved after its last row (given), can be (possible), or not.
         early_commits: rows that are on disk before they were decided on.
         newest_commit: the newest of its rows that is on disk.
@@ -143,17 +148,15 @@ class Controller:
         self._live: dict[int, None] = {}  # trials that are not over, by number
         self._resumed: deque[int] = deque()
         self._waiting: int | None = None
-        self._no_more = False
+        self._is_search_over = False
         by_arrival = plan.order == "arrival" or self.is_independent
         self._turns = Turns(plan.num_lanes, by_arrival=by_arrival)
         self._unfinished: set[CheckpointRef] = set()
-        self._is_done = False
-        # The move that is being made, or, in a replay, carried out once more.
+        self._end: EndAllEntry | None = None
+        # The move that is being made; of one that is replayed the actions only.
         self._cause: Cause | None = None
-        self._then: list[Entry] = []
+        self._then: list[Consequence] = []
         self._actions: list[Action] = []
-        self._is_replay = False
-        self._has_other_criteria = False  # they were replaced later: not today's decided
         self._comparison = Comparison()
         self.undelivered: list[Action] = []
 
@@ -202,16 +205,25 @@ class Controller:
             First, without a move, the actions of the last move once more, because it is unknown
             whether they were carried out, and a `StartTrial` with cause "repaired" for every other
             trial that holds a lane. `unfinished_saves`: checkpoints that are still to be made.
+
+        Raises:
+            JournalError: a move cannot have happened, or cannot be followed with the code of today.
+                The controller is of no use then.
         """
         if not moves:
             return [Step(None), *self.begin()]
-        self._is_replay = True
         for index, (move, is_past) in enumerate(_with_past(moves, has_new_stop=has_new_stop)):
             if index and num_delivered is not None and index > num_delivered:
                 self.undelivered += self._actions
-            self._actions, self._has_other_criteria = [], is_past
-            self._follow(move, rows)
-        self._is_replay = False
+            try:
+                self._follow(move, rows, is_past=is_past)
+            except TuneError as error:
+                raise JournalError(
+                    f"The journal cannot be followed, move {index + 1}: {error} It is damaged or "
+                    "forged, or code of yours decides otherwise than before. Nothing was changed."
+                ) from error
+            if self._end is not None and self._end.is_failure:
+                self._end = None  # the others stayed as they were, and go on
         started = {each.trial for each in self._actions if isinstance(each, StartTrial)}
         repairs = [
             self._start_order(self._trials[each], cause="repaired")
@@ -244,7 +256,7 @@ class Controller:
     @property
     def is_done(self) -> bool:
         """Whether `EndExperiment` was given out."""
-        return self._is_done
+        return self._end is not None
 
     @property
     def is_independent(self) -> bool:
@@ -345,8 +357,7 @@ class Controller:
 
     def _made(self, cause: Cause | None) -> list[Step]:
         """The move of a cause that waits for nothing, and those that follow."""
-        self._open(cause)
-        self._do_all(self._tell(cause))
+        self._make_move(cause)
         return self._advance(is_open=True)
 
     def _advance(self, *, is_open: bool) -> list[Step]:
@@ -355,25 +366,44 @@ class Controller:
         Lanes are filled in the move before, which may be open.
         """
         steps: list[Step] = []
-        while not self._is_done and (event := self._turns.next()) is not None:
+        while not self.is_done and (event := self._turns.next()) is not None:
             if event == FILL:
                 if not is_open:
-                    self._open(None)
+                    self._make_move(None)
                     is_open = True
                 self._fill()
                 continue
             assert isinstance(event, Reported | TrialOver)  # noqa: S101 - there is no third
             if is_open:
                 steps.append(self._step())
-            self._open(event)
+            self._make_move(event)
             is_open = True
-            self._do_all(self._tell(event))
         if is_open:
             steps.append(self._step())
         return steps
 
-    def _open(self, cause: Cause | None) -> None:
+    def _make_move(self, cause: Cause | None) -> None:
+        """Begins a move: what happened, and what is decided about it."""
         self._cause, self._then, self._actions = cause, [], []
+        self._note(cause)
+        decided = self._ask(cause)
+        self._count(cause, decided)
+        for entry in decided:
+            self._do(entry)
+        if isinstance(cause, Reported):
+            self._times.warn(cause.row, type(self._scheduler).__name__)
+
+    def _do(self, entry: Consequence) -> None:
+        """Writes an entry, applies it, and does what is answered to it."""
+        if self.is_done or self._is_too_late(entry):
+            return
+        self._then.append(entry)
+        for answer in self._apply(entry):
+            self._do(answer)
+
+    def _is_too_late(self, entry: Consequence) -> bool:
+        """Whether it decides about a trial that is over."""
+        return isinstance(entry, Decision) and self._trial(entry.trial).status.is_over
 
     def _step(self) -> Step:
         cause = self._cause
@@ -381,91 +411,104 @@ class Controller:
             cause = dataclasses.replace(cause, row=view_of(cause.row, self._keys))
         return Step(Move(cause, tuple(self._then)), tuple(self._actions))
 
-    def _do_all(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            self._do(entry)
-
-    def _do(self, entry: Entry) -> None:
-        """Writes an entry, applies it, and does what is answered to it."""
-        if self._is_done:
-            return
-        if isinstance(entry, DecideEntry | EndEntry) and self._trials[entry.trial].status.is_over:
-            return
-        self._then.append(entry)
-        self._do_all(self._apply(entry))
-
-    def _follow(self, move: Move, rows: RowOf) -> None:
+    def _follow(self, move: Move, rows: RowOf, *, is_past: bool) -> None:
         """Does a move of the journal once more; what is answered is compared and not done."""
-        cause = move.cause
-        if getattr(cause, "trial", -1) >= len(self._trials):
-            raise _impossible(f"trial {getattr(cause, 'trial', 0):05d}")
+        cause, decided, self._actions = move.cause, _before_fill(move.then), []
         if isinstance(cause, Reported | TrialOver):
             if not self._is_current(cause):
-                raise _impossible(f"a row or an end of trial {cause.trial:05d}")
+                raise TuneError(
+                    f"Trial {cause.trial:05d} made a row or ended, and start {cause.start_number} "
+                    "of it did not run at that time."
+                )
             self._turns.pass_by(cause.trial)
-        if isinstance(cause, Reported) and (self.needs_whole_rows or self._has_other_criteria):
+        if isinstance(cause, Reported) and (self.needs_whole_rows or is_past):
             cause = dataclasses.replace(cause, row=rows(cause.trial, cause.row_number))
-        self._then = list(move.then)
-        answers = list(self._tell(cause))
+        self._note(cause)
+        answers = self._in_time(self._ask(cause, decided, is_past=is_past))
+        self._count(cause, decided)
         for entry in move.then:
-            answers += self._apply(entry)
-        is_open = [each for each in answers if not self._is_over(each) or each in move.then]
-        self._comparison.compare(is_open, move.then, has_other_criteria=self._has_other_criteria)
+            self._repeat_asking(entry)
+            answers += self._in_time(self._apply(entry))
+        self._comparison.compare(answers, move.then, has_other_criteria=is_past)
 
-    def _is_over(self, entry: Entry) -> bool:
-        is_about_trial = isinstance(entry, DecideEntry | EndEntry)
-        return is_about_trial and self._trials[entry.trial].status.is_over  # type: ignore[attr-defined]
+    def _in_time(self, answers: Iterable[Consequence]) -> list[Consequence]:
+        """Judged when they are given: later, the recorded ends are applied."""
+        return [each for each in answers if not self._is_too_late(each)]
 
-    # ---- what happened: told to those who decide
+    def _repeat_asking(self, entry: Consequence) -> None:
+        """Has the searcher do what it did before a recorded entry, and compares."""
+        number, space = len(self._trials), self._plan.space
+        recorded: Mapping[str, Any] | str | None = None
+        if isinstance(entry, SuggestEntry):
+            self._may_suggest()  # a limiter counts its batches by being asked
+            params = space.decode(entry.params, self._searcher.context.rng_of(number))
+            recorded = entry.params
+            suggestion = Suggestion(params, entry.attributes)
+            again = self._searcher.replay_suggestion(number, suggestion)
+        elif isinstance(entry, NoSuggestionEntry) or (
+            isinstance(entry, NoMoreEntry) and entry.is_asked
+        ):
+            recorded = Searcher.FINISHED if isinstance(entry, NoMoreEntry) else None
+            again = self._ask_searcher(number) if self._may_suggest() else None
+        else:
+            return
+        today = space.encode(again.params) if isinstance(again, Suggestion) else again
+        self._comparison.compare_suggestion(number, recorded, today)
 
-    def _tell(self, cause: Cause | None) -> Sequence[Entry]:
+    # ---- a cause: noted, then those who decide are asked
+
+    def _note(self, cause: Cause | None) -> None:
+        """Takes what happened into the records."""
         if isinstance(cause, Reported):
-            return self._tell_row(cause)
-        if isinstance(cause, TrialOver):
-            return self._tell_end(cause)
-        if isinstance(cause, CommittedEntry):
+            trial = self._trials[cause.trial]
+            trial.num_rows, trial.last_row = cause.row_number, cause.row
+            self._places[cause.trial].saving = cause.saving
+        elif isinstance(cause, TrialOver):
+            self._trials[cause.trial].num_failures += cause.how == "failed"
+        elif isinstance(cause, CommittedEntry):
             self._commit(cause)
-        elif isinstance(cause, TimeEntry):
-            return self._ends_of_all("time budget used up")
         elif isinstance(cause, AmendEntry):
             self._amend(cause)
-        return ()
 
-    def _tell_row(self, event: Reported) -> Sequence[Entry]:
-        trial, place = self._trials[event.trial], self._places[event.trial]
-        trial.num_rows, trial.last_row, place.saving = event.row_number, event.row, event.saving
-        if not self._is_replay:
-            self._times.warn(event.row, type(self._scheduler).__name__)
+    def _ask(
+        self,
+        cause: Cause | None,
+        recorded: Sequence[Consequence] | None = None,
+        *,
+        is_past: bool = False,
+    ) -> list[Consequence]:
+        """What stoppers and scheduler decide about a cause.
+
+        In a replay `recorded` is in force: the scheduler hears of a row if it did then. `is_past`:
+        the stop criteria were replaced later, so today's did not decide.
+        """
+        if isinstance(cause, Reported):
+            return self._ask_about_row(cause, recorded, is_past=is_past)
+        if isinstance(cause, TrialOver):
+            return self._decided_on_end(cause)
+        if isinstance(cause, TimeEntry):
+            return self._ends_of_all("time budget used up")
+        return []
+
+    def _ask_about_row(
+        self, event: Reported, recorded: Sequence[Consequence] | None, *, is_past: bool
+    ) -> list[Consequence]:
         problem = self._appearing.look(event.row)
         if problem is not None:
             raise TuneError(
                 f"The metric cannot be compared. {problem} Correct TuneConfig(metric=...)."
             )
-        answers = self._ends_by_criteria(trial, event)
-        decided = self._before_fill() if self._is_replay else answers
-        if not any(_is_by_criterion(each) for each in decided):
-            verdicts = self._decisions(self._scheduler_verdicts(trial, event.row))
-            answers = [*answers, *verdicts]
-            decided = decided if self._is_replay else answers
-        own = next((each for each in decided if _is_of(each, trial.number)), None)
-        self._count_row(event, is_paused=isinstance(own, DecideEntry) and own.action == "pause")
-        if not isinstance(own, EndEntry):
-            self._searcher.on_row(trial, event.row)
+        trial = self._trials[event.trial]
+        answers = self._ends_by_criteria(trial, event, is_past=is_past)
+        if not any(_is_by_criterion(each) for each in (answers if recorded is None else recorded)):
+            answers += self._decisions(self._scheduler_verdicts(trial, event.row))
         return answers
 
-    def _before_fill(self) -> list[Entry]:
-        """What followed from the row of a recorded move, without what followed from free lanes."""
-        found: list[Entry] = []
-        for entry in self._then:
-            if isinstance(entry, FillEntry):
-                break
-            found.append(entry)
-        return found
-
-    def _ends_by_criteria(self, trial: Trial, event: Reported) -> list[Entry]:
+    def _ends_by_criteria(
+        self, trial: Trial, event: Reported, *, is_past: bool
+    ) -> list[Consequence]:
         """The end of the trial by what its row says, or by a criterion; and that of all."""
-        found: list[Entry] = []
-        is_past = self._has_other_criteria
+        found: list[Consequence] = []
         reason = self._stop.stops_trial(trial.trial_id, event.row, is_past=is_past)
         if event.is_done:
             said = str(event.row.get("stop_reason") or "done")
@@ -476,7 +519,7 @@ class Controller:
             found += self._ends_of_all(reason)
         return found
 
-    def _ends_of_all(self, reason: str) -> list[Entry]:
+    def _ends_of_all(self, reason: str) -> list[Consequence]:
         running = self._turns.holders
         others = [each for each in sorted(self._live) if self._trials[each].lane is None]
         ends = [
@@ -500,22 +543,42 @@ class Controller:
             "CONTINUE, PAUSE, STOP or a list of verdicts."
         )
 
-    def _decisions(self, verdicts: Sequence[Verdict]) -> list[Entry]:
+    def _decisions(self, verdicts: Sequence[Verdict]) -> list[Consequence]:
         return [self._decision(each) for each in verdicts]
 
-    def _decision(self, verdict: Verdict) -> Entry:
+    def _decision(self, verdict: Verdict) -> Consequence:
         number, reason = verdict.trial, verdict.reason
         if verdict.action == "stop":
             return EndEntry(number, "TERMINATED", reason, is_early=verdict.is_early)
-        params = None if verdict.params is None else self._plan.space.encode(verdict.params)
-        return DecideEntry(
-            number,
-            verdict.action,
-            reason,
-            donor=verdict.donor,
-            donor_row=verdict.donor_row,
-            params=params,
-        )
+        if verdict.action != "clone":
+            return DecideEntry(number, verdict.action, reason)
+        donor, donor_row, params = verdict.donor, verdict.donor_row, verdict.params
+        if donor is None or donor_row is None or params is None:
+            raise TuneError(
+                f"{type(self._scheduler).__name__} gave {shown(verdict)}; expected donor, "
+                "donor_row and params of a clone."
+            )
+        return CloneEntry(number, donor, donor_row, self._plan.space.encode(params), reason)
+
+    def _decided_on_end(self, event: TrialOver) -> list[Consequence]:
+        trial, limit = self._trials[event.trial], self._plan.max_failures
+        if event.how == "returned":
+            return [EndEntry(trial.number, "TERMINATED", "returned", by="trial")]
+        if event.how == "failed" and (limit < 0 or trial.num_failures <= limit):
+            return [DecideEntry(trial.number, "retry", "an error in its code")]
+        end = EndEntry(trial.number, "ERROR", "failed", event.error, by="experiment")
+        if not self._plan.fail_fast:
+            return [end]
+        return [end, EndAllEntry(f"trial {trial.trial_id} failed", is_failure=True)]
+
+    def _count(self, cause: Cause | None, decided: Iterable[Consequence]) -> None:
+        """Has a row count, now that it is known whether its trial goes on."""
+        if not isinstance(cause, Reported):
+            return
+        own = next((each for each in decided if _is_of(each, cause.trial)), None)
+        self._count_row(cause, is_paused=isinstance(own, DecideEntry) and own.action == "pause")
+        if not isinstance(own, EndEntry):
+            self._searcher.on_row(self._trials[cause.trial], cause.row)
 
     def _count_row(self, event: Reported, *, is_paused: bool) -> None:
         ref = CheckpointRef(event.trial, event.row_number)
@@ -528,10 +591,10 @@ class Controller:
         frequency = self._plan.save_frequency
         is_due = frequency > 0 and event.row_number % frequency == 0
         is_wanted = is_due or event.wants_checkpoint or ref in self._scheduler.pinned
-        save = event.saving == "given" or (event.saving == "possible" and is_wanted)
-        if save:
+        should_save = event.saving == "given" or (event.saving == "possible" and is_wanted)
+        if should_save:
             self._ask_for(ref)
-        self._actions.append(CountRow(event.trial, event.row_number, event.row, save))
+        self._actions.append(CountRow(event.trial, event.row_number, event.row, should_save))
 
     def _ask_for(self, ref: CheckpointRef) -> None:
         place = self._places[ref.trial]
@@ -540,22 +603,9 @@ class Controller:
         elif place.newest_commit < ref.row_number:
             self._unfinished.add(ref)
 
-    def _tell_end(self, event: TrialOver) -> Sequence[Entry]:
-        trial = self._trials[event.trial]
-        if event.how == "returned":
-            return [EndEntry(trial.number, "TERMINATED", "returned", by="trial")]
-        trial.num_failures += event.how == "failed"
-        limit = self._plan.max_failures
-        if event.how == "failed" and (limit < 0 or trial.num_failures <= limit):
-            return [DecideEntry(trial.number, "retry", "an error in its code", by="experiment")]
-        end = EndEntry(trial.number, "ERROR", "failed", event.error, by="experiment")
-        if not self._plan.fail_fast:
-            return [end]
-        return [end, EndAllEntry(f"trial {trial.trial_id} failed", is_failure=True)]
-
     def _commit(self, event: CommittedEntry) -> None:
         ref = CheckpointRef(event.trial, event.row_number)
-        place, trial = self._places[ref.trial], self._trials[ref.trial]
+        trial, place = self._trial(ref.trial), self._places[ref.trial]
         self._actions.append(CountCheckpoint(event.trial, event.name))
         self._unfinished.discard(ref)
         if ref.row_number > trial.num_rows:
@@ -566,9 +616,8 @@ class Controller:
     def _amend(self, change: AmendEntry) -> None:
         self._check_amendment(change)
         if change.num_samples is not None:
-            self._num_samples = change.num_samples
             self._searcher.extend(change.num_samples)
-            self._no_more = False
+            self._num_samples, self._is_search_over = change.num_samples, False
         for number in [*change.resumed, *change.restarted]:
             trial, place = self._trials[number], self._places[number]
             trial.status, trial.stop_reason, trial.error = TrialStatus.PAUSED, None, None
@@ -577,7 +626,7 @@ class Controller:
                 trial.num_rows, trial.last_row, trial.clones = 0, None, []
                 place.base, place.base_row, place.newest_commit = None, 0, 0
             self._queue(trial, "retry")
-        self._is_done = False
+        self._end = None
         self._turns.fill_again()
 
     def _check_amendment(self, change: AmendEntry) -> None:
@@ -601,20 +650,29 @@ class Controller:
 
     # ---- what follows: applied; gives what is answered to it
 
-    def _apply(self, entry: Entry) -> Sequence[Entry]:
+    def _apply(self, entry: Consequence) -> Sequence[Consequence]:
+        """Raises a TuneError, before it changes anything, for what cannot be done."""
+        if self._end is not None:
+            raise TuneError(f"Something followed the end of the experiment ({self._end.reason}).")
         return self._APPLY[type(entry)](self, entry)
 
-    def _begin_turn(self, _: FillEntry) -> Sequence[Entry]:
+    def _trial(self, number: int) -> Trial:
+        if not 0 <= number < len(self._trials):
+            raise TuneError(f"There is no trial {number:05d} at that time.")
+        return self._trials[number]
+
+    def _begin_turn(self, _: FillEntry) -> Sequence[Consequence]:
         self._turns.begin()
         return ()
 
-    def _add_trial(self, entry: SuggestEntry) -> Sequence[Entry]:
-        number, space = entry.trial, self._plan.space
-        params = space.decode(entry.params, self._searcher.context.rng_of(number))
-        if self._is_replay:
-            self._may_suggest()
-            again = self._searcher.replay_suggestion(number, Suggestion(params, entry.attributes))
-            self._comparison.compare_params(entry.params, space.encode(again.params), number)
+    def _add_trial(self, entry: SuggestEntry) -> Sequence[Consequence]:
+        number = entry.trial
+        if number != len(self._trials) or self._waiting is not None:
+            raise TuneError(
+                f"Trial {number:05d} was suggested; expected trial {len(self._trials):05d}, and "
+                "not before the last one has begun."
+            )
+        params = self._plan.space.decode(entry.params, self._searcher.context.rng_of(number))
         trial = Trial(
             number=number,
             params=dict(params),
@@ -629,18 +687,11 @@ class Controller:
         self._scheduler.on_trial_add(trial)
         return ()
 
-    def _note_no_suggestion(self, entry: NoSuggestionEntry) -> Sequence[Entry]:
-        if self._is_replay and self._may_suggest():
-            self._comparison.compare_none(self._ask_searcher(entry.trial), entry.trial)
-        return ()
-
-    def _note_no_more(self, entry: NoMoreEntry) -> Sequence[Entry]:
-        if self._is_replay and entry.is_asked and self._may_suggest():
-            self._comparison.compare_none(self._ask_searcher(len(self._trials)), len(self._trials))
-        self._no_more = True
+    def _end_search(self, _: NoMoreEntry) -> Sequence[Consequence]:
+        self._is_search_over = True
         return self._decisions(self._scheduler.on_no_more_trials())
 
-    def _wake(self, _: IdleEntry) -> Sequence[Entry]:
+    def _wake(self, _: IdleEntry) -> Sequence[Consequence]:
         verdicts = self._scheduler.on_idle()
         if not any(each.action in ("resume", "clone", "stop") for each in verdicts):
             # Better than waiting for ever: a bracket that never closes, a batch that never ends.
@@ -648,28 +699,35 @@ class Controller:
             verdicts = tuple(Verdict(each, "resume", "nothing else runs") for each in paused)
         return self._decisions(verdicts)
 
-    def _start(self, entry: StartEntry) -> Sequence[Entry]:
-        trial = self._trials[entry.trial]
-        if self._resumed and self._resumed[0] == trial.number:
+    def _start(self, entry: StartEntry) -> Sequence[Consequence]:
+        number, lane, lanes = entry.trial, entry.lane, self._turns.lanes
+        if number != self._next or lane >= len(lanes) or lanes[lane] is not None:
+            raise TuneError(
+                f"Trial {number:05d} took lane {lane}, and it is not its turn, or the lane is not "
+                "free."
+            )
+        if self._resumed:
             self._resumed.popleft()
-        elif self._waiting == trial.number:
+        else:
             self._waiting = None
-        self._turns.lanes[entry.lane] = trial.number
-        trial.lane, trial.status = entry.lane, TrialStatus.RUNNING
+        trial = self._trials[number]
+        lanes[lane] = number
+        trial.lane, trial.status = lane, TrialStatus.RUNNING
         trial.num_starts += 1
-        self._actions.append(self._start_order(trial, entry.cause))
+        self._actions.append(self._start_order(trial, self._places[number].cause))
         return ()
 
-    def _decide(self, entry: DecideEntry) -> Sequence[Entry]:
-        trial = self._trials[entry.trial]
-        if entry.action == "pause":
-            self._pause(trial)
-        elif entry.action == "resume":
-            self._queue(trial, "resumed")
-        elif entry.action == "clone":
-            return self._clone(trial, entry)
-        else:
+    def _decide(self, entry: DecideEntry) -> Sequence[Consequence]:
+        trial, action = self._trial(entry.trial), entry.action
+        expected = TrialStatus.PAUSED if action == "resume" else TrialStatus.RUNNING
+        if trial.status is not expected:
+            raise _not_possible(trial, action)
+        if action == "retry":
             return self._restart(trial, "retry")
+        if action == "resume":
+            self._queue(trial, "resumed")
+        else:
+            self._pause(trial)
         return ()
 
     def _pause(self, trial: Trial) -> None:
@@ -678,15 +736,22 @@ class Controller:
         self._ask_for(CheckpointRef(trial.number, trial.num_rows))
         self._actions.append(PauseTrial(trial.number, trial.num_rows))
 
-    def _clone(self, trial: Trial, decision: DecideEntry) -> Sequence[Entry]:
-        source = CheckpointRef(int(decision.donor or 0), int(decision.donor_row or 0))
+    def _clone(self, entry: CloneEntry) -> Sequence[Consequence]:
+        trial, donor = self._trial(entry.trial), self._trial(entry.donor)
+        if trial.status not in (TrialStatus.RUNNING, TrialStatus.PAUSED):
+            raise _not_possible(trial, "clone")
+        if not 1 <= entry.donor_row <= donor.num_rows:
+            raise TuneError(
+                f"Trial {trial.trial_id} went on from row {entry.donor_row} of trial "
+                f"{donor.trial_id}, which has {donor.num_rows}."
+            )
         rng_of = self._searcher.context.rng_of(trial.number)
-        params = self._plan.space.decode(decision.params or {}, rng_of)
-        donor = self._trials[source.trial].params
+        params = self._plan.space.decode(entry.params, rng_of)
+        source = CheckpointRef(entry.donor, entry.donor_row)
         changes = {
-            path: (donor.get(path), value)
+            path: (donor.params.get(path), value)
             for path, value in params.items()
-            if path not in donor or donor[path] is not value
+            if path not in donor.params or donor.params[path] is not value
         }
         generation = len(trial.clones) + 1
         trial.clones.append(Clone(trial.num_rows, source, changes, trial.params, generation))
@@ -695,14 +760,16 @@ class Controller:
         place.base, place.base_row = source, trial.num_rows
         return self._restart(trial, "clone")
 
-    def _restart(self, trial: Trial, cause: Literal["retry", "clone"]) -> Sequence[Entry]:
+    def _restart(self, trial: Trial, cause: Literal["retry", "clone"]) -> Sequence[Consequence]:
         """On the spot if it holds a lane, else when there is one."""
-        if trial.lane is None:
+        lane = trial.lane
+        if lane is None:
             self._queue(trial, cause)
             return ()
-        lane = trial.lane
         self._leave_lane(trial)
-        return [StartEntry(trial.number, lane, cause)]
+        self._queue(trial, cause)
+        self._resumed.rotate()  # it is the next
+        return [StartEntry(trial.number, lane)]
 
     def _queue(self, trial: Trial, cause: Literal["resumed", "clone", "retry"]) -> None:
         self._places[trial.number].cause = cause
@@ -714,8 +781,10 @@ class Controller:
         trial.lane = None
         self._places[trial.number].early_commits = None
 
-    def _end(self, entry: EndEntry) -> Sequence[Entry]:
-        trial = self._trials[entry.trial]
+    def _end_trial(self, entry: EndEntry) -> Sequence[Consequence]:
+        trial = self._trial(entry.trial)
+        if trial.status.is_over:
+            raise _not_possible(trial, "end")
         has_failed, was_paused = entry.status == "ERROR", trial.status is TrialStatus.PAUSED
         self._leave_lane(trial)
         self._live.pop(trial.number, None)
@@ -726,13 +795,13 @@ class Controller:
         if self._waiting == trial.number:
             self._waiting = None
         is_possible = self._places[trial.number].saving == "possible" and not was_paused
-        save = self._plan.save_at_end and not has_failed and is_possible
-        if save:
+        should_save = self._plan.save_at_end and not has_failed and is_possible
+        if should_save:
             self._ask_for(CheckpointRef(trial.number, trial.num_rows))
         if has_failed:
             self._unfinished = {each for each in self._unfinished if each.trial != trial.number}
         self._actions.append(
-            EndTrial(trial.number, trial.num_rows, trial.status, entry.reason, save)
+            EndTrial(trial.number, trial.num_rows, trial.status, entry.reason, should_save)
         )
         how: HowOver = "failed" if has_failed else "pruned" if entry.is_early else "complete"
         self._searcher.on_over(trial, trial.last_row, how)
@@ -743,22 +812,24 @@ class Controller:
         verdicts = self._scheduler.on_trial_complete(trial, trial.last_row, has_failed)
         return self._decisions(verdicts)
 
-    def _end_all(self, entry: EndAllEntry) -> Sequence[Entry]:
-        # After a failure the others stay as they are, and a restore goes on with them.
-        self._is_done = not (entry.is_failure and self._is_replay)
-        self._no_more = self._no_more or not entry.is_failure
+    def _end_all(self, entry: EndAllEntry) -> Sequence[Consequence]:
+        if self._live and not entry.is_failure:
+            raise TuneError(f"The experiment ended, and trials {sorted(self._live)} go on.")
+        self._end = entry
+        self._is_search_over = self._is_search_over or not entry.is_failure
         self._actions.append(EndExperiment(entry.reason, entry.is_failure))
         return ()
 
-    _APPLY: ClassVar[Mapping[type[Entry], Callable[[Any, Any], Sequence[Entry]]]] = {
+    _APPLY: ClassVar[Mapping[type, Callable[[Any, Any], Sequence[Consequence]]]] = {
         FillEntry: _begin_turn,
         SuggestEntry: _add_trial,
-        NoSuggestionEntry: _note_no_suggestion,
-        NoMoreEntry: _note_no_more,
+        NoSuggestionEntry: lambda *_: (),
+        NoMoreEntry: _end_search,
         IdleEntry: _wake,
         StartEntry: _start,
         DecideEntry: _decide,
-        EndEntry: _end,
+        CloneEntry: _clone,
+        EndEntry: _end_trial,
         EndAllEntry: _end_all,
     }
 
@@ -766,14 +837,14 @@ class Controller:
 
     def _fill(self) -> None:
         self._do(FillEntry())
-        while not self._is_done:
+        while not self.is_done:
             self._fill_lanes()
-            if self._is_done or self._turns.holders:
+            if self.is_done or self._turns.holders:
                 return
             if self._live:
                 self._do(IdleEntry())
                 continue
-            if not self._no_more:
+            if not self._is_search_over:
                 # The searcher has nothing now, and nothing will happen that could change it.
                 self._do(NoMoreEntry())
             self._do(EndAllEntry("all trials are over"))
@@ -782,17 +853,16 @@ class Controller:
         for lane, holder in enumerate(self._turns.lanes):
             if holder is not None:
                 continue
-            trial = self._next_trial()
-            if trial is None or not self._fits(trial):
+            if self._next is None and not self._is_search_over:
+                self._suggest(len(self._trials))
+            if self._next is None or not self._fits(self._trials[self._next]):
                 return
-            self._do(StartEntry(trial.number, lane, self._places[trial.number].cause))
+            self._do(StartEntry(self._next, lane))
 
-    def _next_trial(self) -> Trial | None:
-        if not self._resumed and self._waiting is None and not self._no_more:
-            self._suggest(len(self._trials))
-        if self._resumed:  # the end of suggestions may have let paused trials go on
-            return self._trials[self._resumed[0]]
-        return None if self._waiting is None else self._trials[self._waiting]
+    @property
+    def _next(self) -> int | None:
+        """The trial that the next free lane is for."""
+        return self._resumed[0] if self._resumed else self._waiting
 
     def _fits(self, trial: Trial) -> bool:
         held = [self._trials[each].cpus for each in self._turns.holders]
@@ -809,7 +879,7 @@ class Controller:
                 params = space.encode(found.params)
                 self._do(SuggestEntry(number, params, cpus, found.attributes))
             elif found is None:
-                self._do(NoSuggestionEntry(number))
+                self._do(NoSuggestionEntry())
             else:
                 self._do(NoMoreEntry(is_asked=True))
 
@@ -851,7 +921,7 @@ class Controller:
     # ---- what comes from outside
 
     def _is_current(self, event: Reported | TrialOver) -> bool:
-        if self._is_done or not 0 <= event.trial < len(self._trials):
+        if self.is_done or not 0 <= event.trial < len(self._trials):
             return False
         trial = self._trials[event.trial]
         if trial.lane is None or event.start_number != trial.num_starts:
@@ -865,17 +935,21 @@ class Controller:
         return True
 
 
-def _is_of(entry: Entry, number: int) -> bool:
+def _is_of(entry: Consequence, number: int) -> bool:
     """Whether an entry decides about that trial alone."""
-    if isinstance(entry, EndEntry):
-        return entry.trial == number and entry.by != "experiment"
-    return isinstance(entry, DecideEntry) and entry.trial == number
+    is_of_all = isinstance(entry, EndEntry) and entry.by == "experiment"
+    return isinstance(entry, Decision) and entry.trial == number and not is_of_all
 
 
-def _is_by_criterion(entry: Entry) -> bool:
+def _is_by_criterion(entry: Consequence) -> bool:
     """Whether what a row said, or a criterion, ended a trial or all: the scheduler isn't asked."""
     is_end = isinstance(entry, EndEntry) and entry.by in ("trial", "criterion", "experiment")
     return is_end or isinstance(entry, EndAllEntry)
+
+
+def _before_fill(then: Sequence[Consequence]) -> Sequence[Consequence]:
+    """What followed from a cause, without what followed from free lanes."""
+    return tuple(itertools.takewhile(lambda each: not isinstance(each, FillEntry), then))
 
 
 def _with_past(moves: Sequence[Move], *, has_new_stop: bool) -> list[tuple[Move, bool]]:
@@ -888,9 +962,7 @@ def _with_past(moves: Sequence[Move], *, has_new_stop: bool) -> list[tuple[Move,
     return found[::-1]
 
 
-def _impossible(what: str) -> JournalError:
-    return JournalError(
-        f"The journal tells of {what}, which did not run at that time as the search space, "
-        "searcher, scheduler and stop criteria of today have it. Restore with the code that "
-        "the experiment was begun with."
+def _not_possible(trial: Trial, what: str) -> TuneError:
+    return TuneError(
+        f"Trial {trial.trial_id} cannot {what}: it is {trial.status.value} at that time."
     )

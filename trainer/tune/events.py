@@ -1,7 +1,7 @@
 """What the controller of an experiment keeps of trials, and what it gives out.
 
-    causes in     Reported  TrialOver  CommittedEntry  TimeEntry  (`journal_entries.py`)
-    actions out   StartTrial  CountRow  PauseTrial  EndTrial  EndExperiment
+    causes in     rows, ends of trials, checkpoints …: `Cause` (`journal_entries.py`)
+    actions out   starts, rows that count, pauses, ends …: `Action`
     steps out     a move for the journal, to be written first, then actions to be carried out
 
 The loop that owns processes and files hands causes to `Controller.take()` in whatever order they
@@ -159,13 +159,13 @@ class CountRow:
         trial: number of the trial.
         row_number: of the row.
         row: as it was reported.
-        save: commit the state of this row as a checkpoint (`CommittedEntry` when done).
+        should_save: commit the state of this row as a checkpoint (`CommittedEntry` when done).
     """
 
     trial: int
     row_number: int
     row: Mapping[str, Any]
-    save: bool
+    should_save: bool
 
 
 @dataclass(frozen=True)
@@ -188,14 +188,14 @@ class EndTrial:
         row_number: its last row; 0 if it made none.
         status: TERMINATED or ERROR.
         reason: why, in words.
-        save: commit the state of the last row before (`checkpoint_at_end`).
+        should_save: commit the state of the last row before (`checkpoint_at_end`).
     """
 
     trial: int
     row_number: int
     status: TrialStatus
     reason: str
-    save: bool
+    should_save: bool
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Step:
     """What follows from one cause.
 
     Attributes:
-        move: for the journal, to be written (and synced, as `Move.must_sync` says) first; None
+        move: for the journal, to be written (and synced, as `Move.needs_sync` says) first; None
             where the journal has it already.
         actions: to be carried out in this order.
     """

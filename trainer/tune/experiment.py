@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.ready_made.rows_file import jsonable
-from trainer.errors import JournalError, TrialError, TuneError
+from trainer.errors import TrialError, TuneError
 from trainer.metrics import ResultDict
 from trainer.runtime.engine import Engine
 from trainer.runtime.signals import CutShort, OrderlyEnd
@@ -42,6 +42,7 @@ from trainer.tune.events import (
 from trainer.tune.journal_entries import (
     AmendEntry,
     Cause,
+    CloneEntry,
     CommittedEntry,
     DecideEntry,
     EndEntry,
@@ -134,7 +135,7 @@ class Experiment:
         self._pending: tuple[Action, ...] = ()
         self._elapsed_before_s = 0.0
         self._began_at = time.monotonic()
-        self._delivered_alone: set[int] = set()
+        self._has_said_alone = False
         self._errors: dict[int, BaseException | None] = {}
         self._first_error: BaseException | None = None
         self._is_writing = True
@@ -164,9 +165,12 @@ class Experiment:
         """
         self._journal = journal
         self._is_restored = True
-        moves = self._without_lost_rows(journal, moves)
+        num_lost = self._num_lost_rows(moves)
+        moves = moves[: len(moves) - num_lost]
         self._elapsed_before_s = elapsed_s
         again, *more = self._replayed(moves, has_new_stop=has_new_stop)
+        if num_lost:
+            journal.cut_last(num_lost)
         self.records.read(moves, may_change=True)
         self.records.read_scores()
         journal.sync()  # what it says of checkpoints is on the disk before older ones are removed
@@ -185,7 +189,7 @@ class Experiment:
         is_new = any(not _is_repair(action) for action in step.actions) and not is_known
         self._whom = "all" if is_new or self._pending else "without state"
 
-    def _without_lost_rows(self, journal: JournalFile, moves: list[Move]) -> list[Move]:
+    def _num_lost_rows(self, moves: list[Move]) -> int:
         """The last reports may have come to the disk before their rows: they are decided again."""
         num_lost = 0
         guaranteed: set[int] = set()
@@ -197,9 +201,7 @@ class Experiment:
             if cause.row_number <= self.records.files_of(cause.trial).num_rows():
                 break
             num_lost += 1
-        if num_lost:
-            journal.cut_last(num_lost)
-        return moves[: len(moves) - num_lost]
+        return num_lost
 
     def amend(self, change: AmendEntry) -> None:
         """Changes what is still to be done, after `restore`."""
@@ -213,20 +215,12 @@ class Experiment:
     def _replayed(self, moves: list[Move], *, has_new_stop: bool = False) -> list[Step]:
         self._read_rows = {}
         decided = [move for move in moves if not is_for_repairs(move.cause)]
-        try:
-            steps = self.controller.replay(
-                decided,
-                self._row_of,
-                has_new_stop=has_new_stop,
-                num_delivered=self._callbacks.read(self.folder).get("num_delivered"),
-            )
-        except JournalError:
-            raise
-        except TuneError as error:
-            raise JournalError(
-                f"The journal of {self.folder} cannot be followed: {error} An entry is missing, or "
-                "code of yours decides otherwise than before. Nothing was changed."
-            ) from error
+        steps = self.controller.replay(
+            decided,
+            self._row_of,
+            has_new_stop=has_new_stop,
+            num_delivered=self._callbacks.read(self.folder).get("num_delivered"),
+        )
         self._read_rows = {}
         return steps
 
@@ -251,7 +245,7 @@ class Experiment:
                 if action.row_number > len(rows):
                     continue  # it was lost
                 row = rows[action.row_number - 1]
-                actions.append(CountRow(action.trial, action.row_number, row, action.save))
+                actions.append(CountRow(action.trial, action.row_number, row, action.should_save))
             else:
                 actions.append(action)
         return tuple(actions)
@@ -455,7 +449,9 @@ class Experiment:
                 self._sync_rows(self._never_made_again(step.move))
                 self._journal.append([step.move.to_plain()])
                 self._is_behind = True
-                if self._cannot_wait(step.move):
+                # What an exact experiment decides follows from what came before: if the machine
+                # stops and the end of the journal is lost, the same is decided again.
+                if step.move.needs_sync(is_exact=not self.controller.inexact_reasons):
                     self._sync()
         except BaseException:
             self._is_writing = False
@@ -475,19 +471,9 @@ class Experiment:
         return {
             entry.trial
             for entry in move.then
-            if isinstance(entry, EndEntry)
-            or (isinstance(entry, DecideEntry) and entry.action in ("pause", "clone"))
+            if isinstance(entry, EndEntry | CloneEntry)
+            or (isinstance(entry, DecideEntry) and entry.action == "pause")
         }
-
-    def _cannot_wait(self, move: Move) -> bool:
-        """Whether a move must be on the disk before its step is carried out.
-
-        What an exact experiment decides follows from what came before: if the machine stops and the
-        end of the journal is lost, the same is decided again. Not so checkpoints, for which older
-        ones are removed, and what the user or the clock changed.
-        """
-        kinds = move.must_sync
-        return "always" in kinds or ("inexact" in kinds and bool(self.controller.inexact_reasons))
 
     def _sync(self) -> None:
         assert self._journal is not None  # noqa: S101
@@ -527,15 +513,6 @@ class Experiment:
 
     def _start(self, start: StartTrial, lanes: Lanes) -> None:
         trial = self.controller.trials[start.trial]
-        if trial.cpus > self._plan.cpus and start.trial not in self._delivered_alone:
-            if not self._delivered_alone:
-                _LOGGER.warning(
-                    "Trial %s asks for %g CPUs, and there are %g: such trials run alone.",
-                    trial.trial_id,
-                    trial.cpus,
-                    self._plan.cpus,
-                )
-            self._delivered_alone.add(start.trial)
         saves = [
             self._save_order(ref.trial, ref.row_number)
             for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.row_number)
@@ -546,6 +523,14 @@ class Experiment:
             and not self._is_at_work_on(ref, lanes)
         ]
         lanes[start.lane].begin(start, saves=saves)
+        if trial.cpus > self._plan.cpus and not self._has_said_alone:
+            self._has_said_alone = True
+            _LOGGER.warning(
+                "Trial %s asks for %g CPUs, and there are %g: such trials run alone.",
+                trial.trial_id,
+                trial.cpus,
+                self._plan.cpus,
+            )
         self._write_facts(start.trial)
         if trial.clones:
             self._write_policy(start.trial)
@@ -560,7 +545,7 @@ class Experiment:
         if lane is not None:
             lane.count(row_number)
         self.records.note_score(number, row_number, action.row)
-        if action.save:
+        if action.should_save:
             self._save_state(number, row_number, lanes)
         else:
             record.files.forget_pending(row_number)
@@ -622,7 +607,7 @@ class Experiment:
 
     def _end(self, action: EndTrial, lanes: Lanes) -> None:
         number = action.trial
-        if action.save:
+        if action.should_save:
             self._save_state(number, action.row_number, lanes)
         self._end_in_lane(number, lanes)
         trial = self.controller.trials[number]
@@ -636,7 +621,7 @@ class Experiment:
                 self._first_error = self._errors.get(number) or TrialError(trial.error or "")
         self._errors.pop(number, None)
         self._progress.ended(self.controller, number)
-        if not action.save:
+        if not action.should_save:
             self.records.forget(number)
 
     def _write_policy(self, number: int) -> None:

@@ -1,19 +1,20 @@
 """The journal's content: a line per *move*, which is what happened and all that followed from it.
 
-A move has a *cause*, which comes from outside (`Reported`, `TrialOver`, `CommittedEntry`,
-`TimeEntry`, `AmendEntry`; none for the start of the experiment), and *consequences*, in the order
-in which they were carried out (`FillEntry`, `SuggestEntry`, `NoSuggestionEntry`, `NoMoreEntry`,
-`IdleEntry`, `StartEntry`, `DecideEntry`, `EndEntry`, `EndAllEntry`). A line is on the disk whole or
-not at all, so a restored experiment stands between two moves, never within one.
+A move has a *cause*, which comes from outside (`Cause`; none for the start of the experiment), and
+*consequences*, in the order in which they were carried out (`Consequence`). A line is on the disk
+whole or not at all, so a restored experiment stands between two moves, never within one.
 
 `Move.to_plain()` gives a dict of numbers, strings, lists and dicts for one line of JSON, and
-`move_from_plain()` reads it. Lengths, checksums and files are the business of the one that writes.
+`move_from_plain()` reads it: a journal may be a stranger's, so types and bounds are checked there.
+Whether an entry can have happened is judged where it is applied (`controller.py`). Lengths,
+checksums and files are the business of the one that writes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -36,12 +37,12 @@ class Entry:
 
     Attributes:
         kind: its name in the journal.
-        must_sync: whether it must be on the disk before it is acted on: "never", "always", or only
+        when_synced: when it must be on the disk before it is acted on: "never", "always", or only
             in an "inexact" experiment, which might decide otherwise if it was lost.
     """
 
     kind: ClassVar[str] = ""
-    must_sync: ClassVar[Literal["never", "inexact", "always"]] = "inexact"
+    when_synced: ClassVar[Literal["never", "inexact", "always"]] = "inexact"
 
     def to_plain(self) -> dict[str, Any]:
         """The entry as plain data, its kind under "event"; defaults are left out."""
@@ -49,7 +50,8 @@ class Entry:
 
 
 Count = Annotated[int, Plain(check=integer(0, MOST - 1))]
-Number = Annotated[float, Plain(check=number(-MOST, maximum=MOST))]
+FromOne = Annotated[int, Plain(check=integer(1, MOST - 1))]
+Amount = Annotated[float, Plain(check=number(0, maximum=MOST))]
 FolderName = Annotated[str, Plain(check=Check("digits", _is_folder_name))]
 
 
@@ -57,8 +59,8 @@ FolderName = Annotated[str, Plain(check=Check("digits", _is_folder_name))]
 
 
 Saving = Literal["none", "possible", "given"]
-"""What can be resumed from a row: nothing; the process can commit the row's state when asked to
-(classes, algorithms); the row came with a checkpoint (functions), which commits with it."""
+"""Whether a trial can go on from a row: "given": the row came with a checkpoint (functions);
+"possible": its process can still save the state after it (classes, algorithms); "none": neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +75,21 @@ class Reported(Entry):
         row: the row, complete (nested dict, plain values); in the journal the entries of it that
             decisions look at.
         digest: of the row without clock fields.
-        saving: whether a state was saved after its last row (given), can be (possible), or not.
+        saving: whether the trial can go on from this row; see `Saving`.
         is_done: the trial ends with this row by itself (`done: True`).
         wants_checkpoint: the row asks for one (`should_checkpoint: True`).
     """
 
     trial: Count
-    start_number: Count
-    row_number: Count
+    start_number: FromOne
+    row_number: FromOne
     row: Mapping[str, Any]
     digest: str = ""
     saving: Saving = "possible"
     is_done: bool = False
     wants_checkpoint: bool = False
     kind: ClassVar[str] = "report"
-    must_sync = "never"
+    when_synced = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class TrialOver(Entry):
     """
 
     trial: Count
-    start_number: Count
+    start_number: FromOne
     how: Literal["returned", "failed", "lost"]
     error: str | None = None
     kind: ClassVar[str] = "over"
@@ -121,20 +123,20 @@ class CommittedEntry(Entry):
     """
 
     trial: Count
-    row_number: Count
+    row_number: FromOne
     name: FolderName
     digest: str = ""
     kind: ClassVar[str] = "checkpoint"
-    must_sync = "always"
+    when_synced = "always"
 
 
 @dataclass(frozen=True, slots=True)
 class TimeEntry(Entry):
     """The running time, over all restores, passed `Controller.deadline_s`."""
 
-    elapsed_s: Number
+    elapsed_s: Amount
     kind: ClassVar[str] = "time"
-    must_sync = "always"
+    when_synced = "always"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +144,20 @@ class AmendEntry(Entry):
     """What a restore changed.
 
     Attributes:
-        num_samples: the new number of samples; None: unchanged.
+        num_samples: the new number of samples, -1: no end; None: unchanged.
         has_new_stop: the stop criteria were replaced.
         stop: the new ones, as the header has them.
         resumed: trials that go on from their newest checkpoint.
         restarted: trials that begin anew.
     """
 
-    num_samples: Count | None = None
+    num_samples: Annotated[int, Plain(check=integer(-1, MOST - 1))] | None = None
     has_new_stop: bool = False
     stop: Any = None
     resumed: Sequence[Count] = ()
     restarted: Sequence[Count] = ()
     kind: ClassVar[str] = "amend"
-    must_sync = "always"
+    when_synced = "always"
 
 
 Cause = Reported | TrialOver | CommittedEntry | TimeEntry | AmendEntry
@@ -170,7 +172,7 @@ class FillEntry(Entry):
     """Free lanes were filled."""
 
     kind: ClassVar[str] = "fill"
-    must_sync = "never"
+    when_synced = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class SuggestEntry(Entry):
 
     trial: Count
     params: Mapping[str, Any]
-    cpus: Number = 1.0
+    cpus: Amount = 1.0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "suggest"
 
@@ -188,7 +190,6 @@ class SuggestEntry(Entry):
 class NoSuggestionEntry(Entry):
     """The searcher was asked for a trial and had none at that time."""
 
-    trial: Count
     kind: ClassVar[str] = "none"
 
 
@@ -205,7 +206,7 @@ class IdleEntry(Entry):
     """Nothing ran and nothing could: the scheduler was asked which paused trials go on."""
 
     kind: ClassVar[str] = "idle"
-    must_sync = "never"
+    when_synced = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,33 +215,44 @@ class StartEntry(Entry):
 
     trial: Count
     lane: Count
-    cause: Literal["new", "resumed", "retry", "clone"]
     kind: ClassVar[str] = "start"
-    must_sync = "never"
+    when_synced = "never"
 
 
 @dataclass(frozen=True, slots=True)
 class DecideEntry(Entry):
-    """A decision about a trial that goes on.
+    """A trial leaves its lane, or is to have one again.
 
     Attributes:
         trial: number of the trial.
-        action: "pause", "resume", "clone" or "retry".
+        action: "pause"; "resume" a paused one; "retry" after an error of its code.
         reason: in words.
-        by: who decided: "scheduler", or "experiment": a limit of failures.
-        donor: trial whose checkpoint a clone goes on from.
-        donor_row: the row of that checkpoint.
-        params: encoded params of the clone, all of them.
     """
 
     trial: Count
-    action: Literal["pause", "resume", "clone", "retry"]
+    action: Literal["pause", "resume", "retry"]
     reason: str = ""
-    by: Literal["scheduler", "experiment"] = "scheduler"
-    donor: Count | None = None
-    donor_row: Count | None = None
-    params: Mapping[str, Any] | None = None
     kind: ClassVar[str] = "decide"
+
+
+@dataclass(frozen=True, slots=True)
+class CloneEntry(Entry):
+    """A trial goes on from a state of another one, with other settings.
+
+    Attributes:
+        trial: number of the trial.
+        donor: trial whose checkpoint it goes on from.
+        donor_row: the row of that checkpoint.
+        params: its new params, encoded, all of them.
+        reason: in words.
+    """
+
+    trial: Count
+    donor: Count
+    donor_row: FromOne
+    params: Mapping[str, Any]
+    reason: str = ""
+    kind: ClassVar[str] = "clone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +287,22 @@ class EndAllEntry(Entry):
     kind: ClassVar[str] = "end-all"
 
 
+Decision = DecideEntry | CloneEntry | EndEntry
+"""What is decided about one trial, which is not over before."""
+
+Consequence = (
+    FillEntry
+    | SuggestEntry
+    | NoSuggestionEntry
+    | NoMoreEntry
+    | IdleEntry
+    | StartEntry
+    | Decision
+    | EndAllEntry
+)
+"""What follows from a cause."""
+
+
 # ---- moves
 
 
@@ -288,22 +316,21 @@ class Move:
     """
 
     cause: Cause | None = None
-    then: tuple[Entry, ...] = ()
-    kind: ClassVar[str] = "move"
+    then: tuple[Consequence, ...] = ()
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[Cause | Consequence, ...]:
         """Cause and consequences."""
         return self.then if self.cause is None else (self.cause, *self.then)
 
-    @property
-    def must_sync(self) -> Collection[str]:
-        """See `Entry.must_sync`; of all entries."""
-        return {entry.must_sync for entry in self.entries}
+    def needs_sync(self, *, is_exact: bool) -> bool:
+        """Whether it must be on the disk before it is acted on; see `Entry.when_synced`."""
+        found = {entry.when_synced for entry in self.entries}
+        return "always" in found or ("inexact" in found and not is_exact)
 
     def to_plain(self) -> dict[str, Any]:
         """The move as plain data."""
-        plain: dict[str, Any] = {"event": self.kind}
+        plain: dict[str, Any] = {}
         if self.cause is not None:
             plain["cause"] = self.cause.to_plain()
         if self.then:
@@ -314,35 +341,19 @@ class Move:
 def move_from_plain(plain: Mapping[str, Any]) -> Move:
     """Reads what `Move.to_plain()` gave; a JournalError for anything else."""
     cause, then = plain.get("cause"), plain.get("then", [])
-    is_known = plain.keys() <= {"event", "cause", "then"} and plain.get("event") == Move.kind
+    is_known = bool(plain) and plain.keys() <= {"cause", "then"}
     if not (is_known and isinstance(then, list) and isinstance(cause, Mapping | None)):
         raise JournalError(
-            f"The journal has an event {str(plain)!r:.80}, which this version does not know; "
-            "expected moves. It is damaged or was written by another version; restore with that "
-            "one."
+            f"The journal has a line {str(plain)!r:.80}, which is no move of an experiment; "
+            "expected a cause, and what followed from it. It is damaged or was written by another "
+            "version; restore with that one."
         )
     entries = tuple(_entry_from_plain(entry, _CONSEQUENCES) for entry in then)
     return Move(None if cause is None else _entry_from_plain(cause, _CAUSES), entries)
 
 
-def _by_kind(kinds: Iterable[Any]) -> Mapping[str, Any]:
-    return {each.kind: each for each in kinds}
-
-
-_CAUSES: Final = _by_kind((Reported, TrialOver, CommittedEntry, TimeEntry, AmendEntry))
-_CONSEQUENCES: Final = _by_kind(
-    (
-        FillEntry,
-        SuggestEntry,
-        NoSuggestionEntry,
-        NoMoreEntry,
-        IdleEntry,
-        StartEntry,
-        DecideEntry,
-        EndEntry,
-        EndAllEntry,
-    )
-)
+_CAUSES: Final = {kind.kind: kind for kind in typing.get_args(Cause)}
+_CONSEQUENCES: Final = {kind.kind: kind for kind in typing.get_args(Consequence)}
 
 
 def _entry_from_plain(plain: Any, kinds: Mapping[str, Any]) -> Any:

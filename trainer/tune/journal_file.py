@@ -1,6 +1,6 @@
 """The journal as a file: one writer, whole lines, a checksum in each, a torn end forgiven.
 
-    {"length": 57, "crc32": "89abcdef", "signature": "…", "entry": {"event": "move", …}}
+    {"length": 57, "crc32": "89abcdef", "signature": "…", "entry": {"cause": …, "then": …}}
 
 Length, CRC-32 and signature (`checkpoints.signatures`) are of the entry's text. A last line that is
 not whole was being written when the process or the machine stopped: nothing had been done about it,
@@ -76,6 +76,11 @@ class JournalFile:
         entries, whole_size = known
         if whole_size < size:
             os.truncate(self._path, whole_size)
+            _LOGGER.warning(
+                "The last line of the journal %s was not written to its end, as happens when a "
+                "process is killed. It was dropped: nothing had followed from it.",
+                self._path,
+            )
         self._is_synced = False  # the writer may have been killed before its fsync
         return entries
 
@@ -170,11 +175,6 @@ def read_journal(path: Path) -> ReadJournal:
                     f"Line {number} of the journal {path} is damaged: its checksum does not fit. "
                     f"{_ADVICE}"
                 )
-            _LOGGER.warning(
-                "The last line of the journal %s was not written to its end, as happens when a "
-                "process is killed. It is dropped: nothing had followed from it.",
-                path,
-            )
             break
         entries.append(entry)
         size += len(line)

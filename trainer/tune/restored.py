@@ -152,6 +152,7 @@ class RestoredExperiment:
                 "What may change: num_samples (more), stop, callbacks, verbose, failure_config, "
                 "checkpoint_config. Nothing was changed."
             )
+        setup.check()
         for change in changed_versions(header):
             _LOGGER.warning(
                 "The experiment %s goes on with another version (%s): rows may differ in their "
@@ -159,7 +160,6 @@ class RestoredExperiment:
                 self.folder.name,
                 change,
             )
-        setup.check()
         return setup
 
     def _whole_tune_config(self) -> TuneConfig:

@@ -663,19 +663,20 @@ class SearchSpace:
             elif "again" in value:
                 again.append(name)
             else:
-                params[name] = self._choice(name, value["choice"])
+                params[name] = self._choice(name, value.get("choice"))
         if again:
             computing = _Computing(self, params, rng_of)
             for name in again:
                 computing.value(name)
         return {name: params[name] for name in encoded}
 
-    def _choice(self, name: str, index: int) -> Any:
+    def _choice(self, name: str, index: Any) -> Any:
         domain = self._domain(name)
-        if not isinstance(domain, Choice) or not 0 <= index < len(domain.values):
+        is_number = type(index) is int and index >= 0
+        if not (isinstance(domain, Choice) and is_number and index < len(domain.values)):
             raise SearchSpaceError(
-                f"The journal has value number {index} of {name}, which is {domain!r} now. Restore "
-                "with the search space that the experiment was begun with."
+                f"The journal has value number {index!r:.40} of {name}, which is {domain!r} now. "
+                "Restore with the search space that the experiment was begun with."
             )
         return domain.values[index]
 

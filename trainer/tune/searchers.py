@@ -149,10 +149,9 @@ class Searcher(Part):
         params = _flat(config, space)
         return Suggestion(space.draw(params, self.context.rng_of(number)))
 
-    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
-        """Makes the suggestion again when an experiment is restored, or takes the recorded one."""
-        again = self.next_suggestion(number)
-        return again if isinstance(again, Suggestion) else recorded
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion | str | None:
+        """Makes the suggestion again when an experiment is restored; the recorded one counts."""
+        return self.next_suggestion(number)
 
     def on_row(self, trial: Trial, row: Row) -> None:
         """A trial made a row, and goes on."""
@@ -319,7 +318,7 @@ class _Around(Searcher):
         """Hands it on."""
         return self.searcher.next_suggestion(number)
 
-    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion | str | None:
         """Hands it on."""
         return self.searcher.replay_suggestion(number, recorded)
 
@@ -354,7 +353,7 @@ class ConcurrencyLimiter(_Around):
         self._num_of_batch += isinstance(suggestion, Suggestion)
         return suggestion
 
-    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion | str | None:
         """Hands it on, and counts."""
         self._num_of_batch += 1
         return super().replay_suggestion(number, recorded)
@@ -440,7 +439,7 @@ class Repeater(_Around):
         self._keep(group, found.params)
         return Suggestion(self._with_index(found.params, 0), found.attributes)
 
-    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion:
+    def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion | str | None:
         """Has the searcher do the same; repetitions are as they were recorded."""
         group, index = divmod(number, self.repeat)
         params = {path: value for path, value in recorded.params.items() if path != TRIAL_INDEX}
@@ -448,6 +447,8 @@ class Repeater(_Around):
             return recorded
         again = self.searcher.replay_suggestion(group, Suggestion(params, recorded.attributes))
         self._keep(group, params)
+        if not isinstance(again, Suggestion):
+            return again
         return Suggestion(self._with_index(again.params, 0), again.attributes)
 
     def _keep(self, group: int, params: Mapping[str, Any]) -> None:
