@@ -208,7 +208,7 @@ def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path, n
         entry["trial"]: f"trials/{entry['donor']:05d}/checkpoints/{entry['donor_row']:06d}"
         for move in lines_of(tmp_path / "killed")
         for entry in move.get("then", [])
-        if entry.get("action") == "clone"
+        if entry["event"] == "clone"
     }
     assert not all((tmp_path / "killed" / source).is_dir() for source in clones.values())
     assert outcome(make("killed").fit()) == expected

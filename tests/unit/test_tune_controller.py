@@ -9,7 +9,7 @@ import json
 import random
 import tracemalloc
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ from trainer.tune.scheduling import (
     Verdict,
 )
 from trainer.tune.search_space import choice, grid_search, uniform
-from trainer.tune.searchers import ConcurrencyLimiter, Repeater, Searcher
+from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
 from trainer.tune.stoppers import ExperimentPlateauStopper
 from trainer.tune.trainables import resolve_trainable
 from trainer.tune.trial_records import TrialRecords
@@ -269,41 +269,98 @@ def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_win
     assert ends == outcome.ends
 
 
-class StopsAt(FIFOScheduler):
-    """Stops each trial at a row, for a reason."""
+class DecidesAt(FIFOScheduler):
+    """Decides about each trial at a row; stops those that are over once more."""
 
     is_independent = False
 
-    def __init__(self, row_number: int, reason: str) -> None:
-        self.row_number, self.reason = row_number, reason
+    def __init__(self, row_number: int, action: Any, reason: str) -> None:
+        self.row_number, self.action, self.reason = row_number, action, reason
 
     def on_trial_result(self, trial: Any, result: Row) -> Any:
-        if trial.num_rows < self.row_number:
-            return self.CONTINUE
-        return [Verdict(trial.number, "stop", self.reason)]
+        verdicts = [Verdict(each, "stop", "again") for each in range(trial.number - 1)]
+        if trial.num_rows != self.row_number:
+            return verdicts
+        given = {"donor": trial.number, "donor_row": trial.num_rows, "params": trial.params}
+        given = given if self.action == "clone" else {}
+        return [*verdicts, Verdict(trial.number, self.action, self.reason, **given)]
 
 
+@pytest.mark.parametrize("action", ["stop", "pause", "clone"])
 @pytest.mark.parametrize(
     ("row_number", "reason", "told"),
     [
         (2, "old", None),
-        (2, "new", "end 00000 (new) was decided, recorded is end 00000 (old)"),
-        (1, "new", "end 00000 (new) was decided, recorded is nothing"),
-        (3, "old", "nothing was decided, recorded is end 00000 (old)"),
+        (2, "new", "{} 00000 (new) was decided, recorded is {} 00000 (old)"),
+        (1, "new", "{} 00000 (new) was decided, recorded is nothing"),
+        (3, "old", "nothing was decided, recorded is {} 00000 (old)"),
     ],
 )
 def test_what_is_decided_otherwise_today_is_told_as_it_is(
-    row_number: int, reason: str, told: str | None
+    row_number: int, reason: str, told: str | None, action: str
 ) -> None:
     def make(number: int, why: str) -> ExperimentPlan:
-        return make_plan(scheduler=StopsAt(number, why), num_samples=3)
+        return make_plan(scheduler=DecidesAt(number, action, why), num_samples=4)
 
     simulation = Simulation(lambda: make(2, "old"))
+    told = None if told is None else told.format(action, action)
     moves = [move_from_plain(each) for each in simulation.run().journal]
     controller = Controller(make(row_number, reason))
     controller.replay(moves, simulation.whole_row)
     reasons = controller.inexact_reasons
     assert [each.partition("the first: ")[2] for each in reasons] == ([told] if told else [])
+
+
+CALLS: Final = ("on_trial_add", "on_trial_result", "on_trial_complete", "on_no_more_trials")
+ASKED: Final = ("may_suggest", "on_row", "on_over")
+
+
+def watched(part: Any, names: Sequence[str], calls: list[Any]) -> Any:
+    """A scheduler or searcher that notes how it is called."""
+
+    def noting(name: str) -> Any:
+        def call(self: Any, *given: Any) -> Any:
+            calls.append((name, *(getattr(each, "number", each) for each in given)))
+            return getattr(super(kind, self), name)(*given)
+
+        return call
+
+    class kind(type(part)):  # type: ignore[misc]
+        """The part, watched."""
+
+    for name in names:
+        setattr(kind, name, noting(name))
+    part.__class__ = kind
+    return part
+
+
+@pytest.mark.parametrize("has_new_stop", [False, True])
+def test_a_replay_tells_scheduler_and_searcher_the_same(has_new_stop: bool) -> None:
+    calls: list[Any] = []
+
+    def make(length: int) -> ExperimentPlan:
+        limiter = ConcurrencyLimiter(BasicVariantGenerator(), 2, batch=True)
+        return make_plan(
+            {"x": uniform(0, 1)},
+            searcher=watched(limiter, ASKED, calls),
+            scheduler=watched(SCHEDULERS["asha"](), CALLS, calls),
+            stop={"training_iteration": length},
+        )
+
+    simulation = Simulation(lambda: make(3))
+    moves = [move_from_plain(each) for each in simulation.run().journal]
+    before = list(calls)
+    calls.clear()
+    Controller(make(5 if has_new_stop else 3)).replay(
+        moves, simulation.whole_row, has_new_stop=has_new_stop
+    )
+    # Without an answer there is no entry, so a limiter that says no is not asked again.
+    told, told_again = (
+        [each for each in found if each[0] != "may_suggest"] for found in (before, calls)
+    )
+    assert len(told) > 20
+    assert told == told_again
+    assert sum(each[0] == "may_suggest" for each in calls) == 6
 
 
 class Answers(Searcher):

@@ -103,7 +103,8 @@ def _without_criteria(
 def _shown(entries: Iterable[str]) -> str:
     plain = [json.loads(text) for text in entries]
     texts = [
-        f"{each.get('action', each['event'])} {each['trial']:05d} ({each.get('reason', '')})"
+        f"{'stop' if each['event'] == 'end' else each.get('action', each['event'])} "
+        f"{each['trial']:05d} ({each.get('reason', '')})"
         for each in plain
     ]
     return "; ".join(texts) or "nothing"
