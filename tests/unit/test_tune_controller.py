@@ -212,7 +212,7 @@ def test_a_dropped_entry_is_found() -> None:
 
 
 def _stops_trials(move: Move) -> bool:
-    return any(each.kind == "end" and each.by == "scheduler" for each in move.then)  # type: ignore[attr-defined]
+    return any(each.kind == "end" and each.by == "scheduler" for each in move.then)
 
 
 def test_a_scheduler_that_is_not_replayed_is_found() -> None:
@@ -922,7 +922,8 @@ def test_a_journal_that_tells_the_impossible_is_refused(moves: list[Move], text:
 @pytest.mark.parametrize("action", ["pause", "clone", "stop"])
 @pytest.mark.parametrize("trial", [-1, 50])
 def test_a_verdict_on_a_trial_that_does_not_exist_is_refused(action: Any, trial: int) -> None:
-    given = {"donor": 0, "donor_row": 1, "params": {"x": 0.5}} if action == "clone" else {}
+    given: dict[str, Any] = {"donor": 0, "donor_row": 1, "params": {"x": 0.5}}
+    given = given if action == "clone" else {}
     with pytest.raises(TuneError, match="There is no trial"):
         decided(Verdict(trial, action, **given))
 
