@@ -314,7 +314,43 @@ def test_an_entry_that_is_missing_in_the_journal_is_found(tmp_path: Path) -> Non
         restored.get_results()
 
 
+def ends_a_trial(move: dict[str, Any]) -> bool:
+    return any(each["event"] == "end" for each in move.get("then", []))
+
+
+def test_a_journal_that_is_refused_is_left_as_it_is(tmp_path: Path) -> None:
+    """Also where its last rows were lost, so that it would be cut."""
+    folder = tmp_path / "experiment"
+    tuner(folder, kind="asha").fit()
+    lines = lines_of(folder)
+    reports = [index for index, move in enumerate(lines) if "row" in move.get("cause", {})]
+    last = next(index for index in reports[4:] if not ends_a_trial(lines[index]))
+    kept = lines[: last + 1]
+    del kept[reports[1]]
+    (folder / "journal.jsonl").write_bytes(b"".join(map(line_of, kept)))
+    trial = f"{lines[last]['cause']['trial']:05d}"
+    (folder / "trials" / trial / "results.jsonl").write_bytes(b"")
+    before = (folder / "journal.jsonl").read_bytes()
+    with pytest.raises(JournalError, match="cannot be followed, move"):
+        tuner(folder).fit()
+    assert (folder / "journal.jsonl").read_bytes() == before
+
+
 # ---- damage
+
+
+def test_a_torn_line_is_told_when_it_was_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(JournalFile.__module__), "disabled", False)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(line_of({"event": "header"}) + line_of({"then": []})[:-9])
+    assert read_journal(path)[0] == [{"event": "header"}]
+    assert caplog.messages == []
+    assert JournalFile(path).read() == [{"event": "header"}]
+    assert path.read_bytes() == line_of({"event": "header"})
+    (message,) = caplog.messages
+    assert "was dropped" in message
 
 
 def test_a_journal_that_is_cut_anywhere_goes_on_to_the_same_end(tmp_path: Path) -> None:

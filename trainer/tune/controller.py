@@ -26,7 +26,6 @@ changes anything.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -69,14 +68,16 @@ from trainer.tune.journal_entries import (
     SuggestEntry,
     TimeEntry,
     TrialOver,
+    decision_on,
+    is_over_by_itself,
+    with_past,
 )
 from trainer.tune.plan import ExperimentPlan
 from trainer.tune.positions import Kind, seed_at
 from trainer.tune.rows import AppearingKeys, Row, view_of
-from trainer.tune.scheduling import SchedulerContext, TrialScheduler, Verdict
+from trainer.tune.scheduling import SchedulerContext, Verdict, entry_of
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.turns import FILL, Turns
-from trainer_toolkit.checks import shown
 from trainer_toolkit.trees import copied_if_possible
 
 RowOf = Callable[[int, int], Row]
@@ -212,7 +213,7 @@ class Controller:
         """
         if not moves:
             return [Step(None), *self.begin()]
-        for index, (move, is_past) in enumerate(_with_past(moves, has_new_stop=has_new_stop)):
+        for index, (move, is_past) in enumerate(with_past(moves, has_new_stop=has_new_stop)):
             if index and num_delivered is not None and index > num_delivered:
                 self.undelivered += self._actions
             try:
@@ -387,11 +388,11 @@ class Controller:
         self._cause, self._then, self._actions = cause, [], []
         self._note(cause)
         decided = self._ask(cause)
-        self._count(cause, decided)
+        if isinstance(cause, Reported):
+            self._count_row(cause, decided)
+            self._times.warn(cause.row, type(self._scheduler).__name__)
         for entry in decided:
             self._do(entry)
-        if isinstance(cause, Reported):
-            self._times.warn(cause.row, type(self._scheduler).__name__)
 
     def _do(self, entry: Consequence) -> None:
         """Writes an entry, applies it, and does what is answered to it."""
@@ -413,7 +414,7 @@ class Controller:
 
     def _follow(self, move: Move, rows: RowOf, *, is_past: bool) -> None:
         """Does a move of the journal once more; what is answered is compared and not done."""
-        cause, decided, self._actions = move.cause, _before_fill(move.then), []
+        cause, self._actions = move.cause, []
         if isinstance(cause, Reported | TrialOver):
             if not self._is_current(cause):
                 raise TuneError(
@@ -424,8 +425,9 @@ class Controller:
         if isinstance(cause, Reported) and (self.needs_whole_rows or is_past):
             cause = dataclasses.replace(cause, row=rows(cause.trial, cause.row_number))
         self._note(cause)
-        answers = self._in_time(self._ask(cause, decided, is_past=is_past))
-        self._count(cause, decided)
+        answers = self._in_time(self._ask(cause, move.decided, is_past=is_past))
+        if isinstance(cause, Reported):
+            self._count_row(cause, move.decided)
         for entry in move.then:
             self._repeat_asking(entry)
             answers += self._in_time(self._apply(entry))
@@ -441,15 +443,12 @@ class Controller:
         recorded: Mapping[str, Any] | str | None = None
         if isinstance(entry, SuggestEntry):
             self._may_suggest()  # a limiter counts its batches by being asked
-            params = space.decode(entry.params, self._searcher.context.rng_of(number))
             recorded = entry.params
-            suggestion = Suggestion(params, entry.attributes)
-            again = self._searcher.replay_suggestion(number, suggestion)
-        elif isinstance(entry, NoSuggestionEntry) or (
-            isinstance(entry, NoMoreEntry) and entry.is_asked
-        ):
+            params = space.decode(recorded, self._searcher.context.rng_of(number))
+            again = self._searcher.replay_suggestion(number, Suggestion(params, entry.attributes))
+        elif entry in (NoSuggestionEntry(), NoMoreEntry(is_asked=True)):
             recorded = Searcher.FINISHED if isinstance(entry, NoMoreEntry) else None
-            again = self._ask_searcher(number) if self._may_suggest() else None
+            again = self._searcher.answer(number) if self._may_suggest() else None
         else:
             return
         today = space.encode(again.params) if isinstance(again, Suggestion) else again
@@ -500,8 +499,8 @@ class Controller:
             )
         trial = self._trials[event.trial]
         answers = self._ends_by_criteria(trial, event, is_past=is_past)
-        if not any(_is_by_criterion(each) for each in (answers if recorded is None else recorded)):
-            answers += self._decisions(self._scheduler_verdicts(trial, event.row))
+        if not is_over_by_itself(answers if recorded is None else recorded):
+            answers += self._decisions(self._scheduler.verdicts_on(trial, event.row))
         return answers
 
     def _ends_by_criteria(
@@ -528,37 +527,8 @@ class Controller:
         ]
         return [*ends, EndAllEntry(reason)]
 
-    def _scheduler_verdicts(self, trial: Trial, row: Row) -> Sequence[Verdict]:
-        given = self._scheduler.on_trial_result(trial, row)
-        if given == TrialScheduler.CONTINUE:
-            return ()
-        if given == TrialScheduler.PAUSE:
-            return (Verdict(trial.number, "pause"),)
-        if given == TrialScheduler.STOP:
-            return (Verdict(trial.number, "stop", type(self._scheduler).__name__),)
-        if isinstance(given, list | tuple) and all(isinstance(each, Verdict) for each in given):
-            return given
-        raise TuneError(
-            f"{type(self._scheduler).__name__}.on_trial_result() gave {shown(given)}; expected "
-            "CONTINUE, PAUSE, STOP or a list of verdicts."
-        )
-
-    def _decisions(self, verdicts: Sequence[Verdict]) -> list[Consequence]:
-        return [self._decision(each) for each in verdicts]
-
-    def _decision(self, verdict: Verdict) -> Consequence:
-        number, reason = verdict.trial, verdict.reason
-        if verdict.action == "stop":
-            return EndEntry(number, "TERMINATED", reason, is_early=verdict.is_early)
-        if verdict.action != "clone":
-            return DecideEntry(number, verdict.action, reason)
-        donor, donor_row, params = verdict.donor, verdict.donor_row, verdict.params
-        if donor is None or donor_row is None or params is None:
-            raise TuneError(
-                f"{type(self._scheduler).__name__} gave {shown(verdict)}; expected donor, "
-                "donor_row and params of a clone."
-            )
-        return CloneEntry(number, donor, donor_row, self._plan.space.encode(params), reason)
+    def _decisions(self, verdicts: Iterable[Verdict]) -> list[Consequence]:
+        return [entry_of(each, self._plan.space) for each in verdicts]
 
     def _decided_on_end(self, event: TrialOver) -> list[Consequence]:
         trial, limit = self._trials[event.trial], self._plan.max_failures
@@ -571,17 +541,10 @@ class Controller:
             return [end]
         return [end, EndAllEntry(f"trial {trial.trial_id} failed", is_failure=True)]
 
-    def _count(self, cause: Cause | None, decided: Iterable[Consequence]) -> None:
+    def _count_row(self, event: Reported, decided: Iterable[Consequence]) -> None:
         """Has a row count, now that it is known whether its trial goes on."""
-        if not isinstance(cause, Reported):
-            return
-        own = next((each for each in decided if _is_of(each, cause.trial)), None)
-        self._count_row(cause, is_paused=isinstance(own, DecideEntry) and own.action == "pause")
-        if not isinstance(own, EndEntry):
-            self._searcher.on_row(self._trials[cause.trial], cause.row)
-
-    def _count_row(self, event: Reported, *, is_paused: bool) -> None:
-        ref = CheckpointRef(event.trial, event.row_number)
+        ref, own = CheckpointRef(event.trial, event.row_number), decision_on(event.trial, decided)
+        is_paused = isinstance(own, DecideEntry) and own.action == "pause"
         if event.saving == "none" and (is_paused or ref in self._scheduler.pinned):
             raise TuneError(
                 f"{type(self._scheduler).__name__} wants to go on from row {event.row_number} of "
@@ -595,6 +558,8 @@ class Controller:
         if should_save:
             self._ask_for(ref)
         self._actions.append(CountRow(event.trial, event.row_number, event.row, should_save))
+        if not isinstance(own, EndEntry):
+            self._searcher.on_row(self._trials[event.trial], event.row)
 
     def _ask_for(self, ref: CheckpointRef) -> None:
         place = self._places[ref.trial]
@@ -873,7 +838,7 @@ class Controller:
         if total is not None and number >= total:
             self._do(NoMoreEntry())
         elif self._may_suggest():
-            found = self._ask_searcher(number)
+            found = self._searcher.answer(number)
             if isinstance(found, Suggestion):
                 cpus = float(self._plan.cpus_of(space.config(found.params)))
                 params = space.encode(found.params)
@@ -885,15 +850,6 @@ class Controller:
 
     def _may_suggest(self) -> bool:
         return self._searcher.may_suggest(len(self._turns.holders), len(self._live))
-
-    def _ask_searcher(self, number: int) -> Suggestion | str | None:
-        found = self._searcher.next_suggestion(number)
-        if isinstance(found, Suggestion) or found in (None, Searcher.FINISHED):
-            return found
-        raise TuneError(
-            f"{type(self._searcher).__name__}.suggest('{number:05d}') gave {shown(found)}; "
-            "expected a dict of settings, None (not now) or Searcher.FINISHED."
-        )
 
     def _start_order(
         self, trial: Trial, cause: Literal["new", "resumed", "retry", "clone", "repaired"]
@@ -933,33 +889,6 @@ class Controller:
                 f"{expected}. Rows come one after the other, each once."
             )
         return True
-
-
-def _is_of(entry: Consequence, number: int) -> bool:
-    """Whether an entry decides about that trial alone."""
-    is_of_all = isinstance(entry, EndEntry) and entry.by == "experiment"
-    return isinstance(entry, Decision) and entry.trial == number and not is_of_all
-
-
-def _is_by_criterion(entry: Consequence) -> bool:
-    """Whether what a row said, or a criterion, ended a trial or all: the scheduler isn't asked."""
-    is_end = isinstance(entry, EndEntry) and entry.by in ("trial", "criterion", "experiment")
-    return is_end or isinstance(entry, EndAllEntry)
-
-
-def _before_fill(then: Sequence[Consequence]) -> Sequence[Consequence]:
-    """What followed from a cause, without what followed from free lanes."""
-    return tuple(itertools.takewhile(lambda each: not isinstance(each, FillEntry), then))
-
-
-def _with_past(moves: Sequence[Move], *, has_new_stop: bool) -> list[tuple[Move, bool]]:
-    """Each move, and whether the stop criteria of today were not in force yet."""
-    found: list[tuple[Move, bool]] = []
-    is_past = has_new_stop
-    for move in reversed(moves):
-        found.append((move, is_past))
-        is_past = is_past or (isinstance(move.cause, AmendEntry) and move.cause.has_new_stop)
-    return found[::-1]
 
 
 def _not_possible(trial: Trial, what: str) -> TuneError:

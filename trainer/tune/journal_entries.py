@@ -12,9 +12,10 @@ checksums and files are the business of the one that writes.
 
 from __future__ import annotations
 
+import itertools
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -323,6 +324,11 @@ class Move:
         """Cause and consequences."""
         return self.then if self.cause is None else (self.cause, *self.then)
 
+    @property
+    def decided(self) -> tuple[Consequence, ...]:
+        """What was decided about the cause, without what followed from free lanes."""
+        return tuple(itertools.takewhile(lambda each: not isinstance(each, FillEntry), self.then))
+
     def needs_sync(self, *, is_exact: bool) -> bool:
         """Whether it must be on the disk before it is acted on; see `Entry.when_synced`."""
         found = {entry.when_synced for entry in self.entries}
@@ -336,6 +342,33 @@ class Move:
         if self.then:
             plain["then"] = [entry.to_plain() for entry in self.then]
         return plain
+
+
+def decision_on(trial: int, decided: Iterable[Consequence]) -> Decision | None:
+    """The first decision on that trial, unless all end."""
+    for each in decided:
+        is_of_all = isinstance(each, EndEntry) and each.by == "experiment"
+        if isinstance(each, Decision) and each.trial == trial and not is_of_all:
+            return each
+    return None
+
+
+def is_over_by_itself(decided: Iterable[Consequence]) -> bool:
+    """Whether what a row said, or a criterion, ended a trial or all, not the scheduler."""
+    return any(
+        isinstance(each, EndAllEntry) or (isinstance(each, EndEntry) and each.by != "scheduler")
+        for each in decided
+    )
+
+
+def with_past(moves: Sequence[Move], *, has_new_stop: bool) -> list[tuple[Move, bool]]:
+    """Each move, and whether the stop criteria of today were not in force yet."""
+    found: list[tuple[Move, bool]] = []
+    is_past = has_new_stop
+    for move in reversed(moves):
+        found.append((move, is_past))
+        is_past = is_past or (isinstance(move.cause, AmendEntry) and move.cause.has_new_stop)
+    return found[::-1]
 
 
 def move_from_plain(plain: Mapping[str, Any]) -> Move:

@@ -22,12 +22,13 @@ import numpy as np
 
 from trainer.errors import TuneError
 from trainer.tune.events import CheckpointRef, Trial
+from trainer.tune.journal_entries import CloneEntry, DecideEntry, Decision, EndEntry
 from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Mode, Row, adopt_objective, number_at, ranking_key, score_at
 from trainer.tune.search_space import SearchSpace
 from trainer_toolkit.arguments import takes
-from trainer_toolkit.checks import boolean, integer, number
+from trainer_toolkit.checks import boolean, integer, number, shown
 
 _ROUNDING: Final = 1e-9
 """Slack for products of powers that are meant to be whole numbers."""
@@ -55,6 +56,19 @@ class Verdict:
     donor: int | None = None
     donor_row: int | None = None
     params: Mapping[str, Any] | None = None
+
+
+def entry_of(verdict: Verdict, space: SearchSpace) -> Decision:
+    """The verdict for the journal; a TuneError if it is a clone of nothing."""
+    number, reason = verdict.trial, verdict.reason
+    if verdict.action == "stop":
+        return EndEntry(number, "TERMINATED", reason, is_early=verdict.is_early)
+    if verdict.action != "clone":
+        return DecideEntry(number, verdict.action, reason)
+    donor, donor_row, params = verdict.donor, verdict.donor_row, verdict.params
+    if donor is None or donor_row is None or params is None:
+        raise TuneError(f"{shown(verdict)}: expected donor, donor_row and params of a clone.")
+    return CloneEntry(number, donor, donor_row, space.encode(params), reason)
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,22 @@ class TrialScheduler(Part):
     def on_trial_result(self, trial: Trial, result: Row) -> str | Sequence[Verdict]:
         """What follows from a row: `CONTINUE`, `PAUSE`, `STOP`, or verdicts on several trials."""
         raise NotImplementedError
+
+    def verdicts_on(self, trial: Trial, row: Row) -> Sequence[Verdict]:
+        """What `on_trial_result` says of a row, as verdicts; a TuneError for anything else."""
+        given = self.on_trial_result(trial, row)
+        if given == self.CONTINUE:
+            return ()
+        if given == self.PAUSE:
+            return (Verdict(trial.number, "pause"),)
+        if given == self.STOP:
+            return (Verdict(trial.number, "stop", type(self).__name__),)
+        if isinstance(given, list | tuple) and all(isinstance(each, Verdict) for each in given):
+            return given
+        raise TuneError(
+            f"{type(self).__name__}.on_trial_result() gave {shown(given)}; expected CONTINUE, "
+            "PAUSE, STOP or a list of verdicts."
+        )
 
     def on_trial_complete(
         self, trial: Trial, result: Row | None, failed: bool

@@ -149,6 +149,16 @@ class Searcher(Part):
         params = _flat(config, space)
         return Suggestion(space.draw(params, self.context.rng_of(number)))
 
+    def answer(self, number: int) -> Suggestion | str | None:
+        """Asks for trial `number`; a TuneError if what is suggested is no suggestion."""
+        found = self.next_suggestion(number)
+        if isinstance(found, Suggestion) or found in (None, self.FINISHED):
+            return found
+        raise TuneError(
+            f"{type(self).__name__}.suggest('{number:05d}') gave {shown(found)}; expected a dict "
+            "of settings, None (not now) or Searcher.FINISHED."
+        )
+
     def replay_suggestion(self, number: int, recorded: Suggestion) -> Suggestion | str | None:
         """Makes the suggestion again when an experiment is restored; the recorded one counts."""
         return self.next_suggestion(number)
