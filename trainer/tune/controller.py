@@ -150,8 +150,8 @@ class Controller:
         self._resumed: deque[int] = deque()
         self._waiting: int | None = None
         self._is_search_over = False
-        by_arrival = plan.order == "arrival" or self.is_independent
-        self._turns = Turns(plan.num_lanes, by_arrival=by_arrival)
+        is_by_arrival = plan.order == "arrival" or self.is_independent
+        self._turns = Turns(plan.num_lanes, is_by_arrival=is_by_arrival)
         self._unfinished: set[CheckpointRef] = set()
         self._end: EndAllEntry | None = None
         # The move that is being made; of one that is replayed the actions only.

@@ -24,9 +24,9 @@ class Turns:
         lanes: number of the trial in each lane; None: it is free.
     """
 
-    def __init__(self, num_lanes: int, *, by_arrival: bool) -> None:
+    def __init__(self, num_lanes: int, *, is_by_arrival: bool) -> None:
         self.lanes: list[int | None] = [None] * num_lanes
-        self._by_arrival = by_arrival
+        self._is_by_arrival = is_by_arrival
         self._inboxes: dict[int, deque[Reported | TrialOver]] = {}  # by trial, in turns
         self._arrivals: deque[Reported | TrialOver] = deque()  # of all, by arrival
         self._lane: int | None = None  # whose row is next; None: lanes are to be filled
@@ -35,7 +35,7 @@ class Turns:
         """What is to be decided on, or `FILL`; None: it has not come yet."""
         if self._lane is None:
             return FILL
-        return self._next_arrival() if self._by_arrival else self._next_in_turn(self._lane)
+        return self._next_arrival() if self._is_by_arrival else self._next_in_turn(self._lane)
 
     def _next_arrival(self) -> Reported | TrialOver | None:
         if not self._arrivals:
@@ -70,7 +70,7 @@ class Turns:
     @property
     def awaited(self) -> int | None:
         """The trial that all others wait for; None: there is no such one."""
-        if self._by_arrival or self._lane is None:
+        if self._is_by_arrival or self._lane is None:
             return None
         return self.lanes[self._lane]
 
@@ -84,19 +84,19 @@ class Turns:
 
     def deliver(self, event: Reported | TrialOver) -> None:
         """Takes what a process delivered; those of one trial come in their order."""
-        if self._by_arrival:
+        if self._is_by_arrival:
             self._arrivals.append(event)
         else:
             self._inboxes.setdefault(event.trial, deque()).append(event)
 
     def num_rows_waiting(self, trial: int) -> int:
         """Rows of a trial that no decision was taken on."""
-        waiting = self._arrivals if self._by_arrival else self._inboxes.get(trial, ())
+        waiting = self._arrivals if self._is_by_arrival else self._inboxes.get(trial, ())
         return sum(isinstance(each, Reported) and each.trial == trial for each in waiting)
 
     def fill_again(self) -> None:
         """Lets lanes be filled though nothing was decided: there are more trials than before."""
-        if self._by_arrival:
+        if self._is_by_arrival:
             self._lane = None
 
     def begin(self) -> None:
@@ -105,7 +105,7 @@ class Turns:
 
     def pass_by(self, trial: int) -> None:
         """Goes behind the lane of a trial, as the journal has it: it was the trial's turn."""
-        if self._by_arrival:
+        if self._is_by_arrival:
             self._lane = None
         else:
             self._go_on_from(self.lanes.index(trial) + 1)
