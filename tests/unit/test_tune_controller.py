@@ -1,7 +1,5 @@
 """The controller: the same decisions whatever is delayed, killed or torn, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import gc
@@ -9,9 +7,6 @@ import json
 import random
 import tracemalloc
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +23,6 @@ from trainer.tune.events import (
     EndExperiment,
     EndTrial,
     StartTrial,
-    Step,
     TrialStatus,
 )
 from trainer.tune.journal_entries import (
@@ -50,15 +44,12 @@ from trainer.tune.journal_entries import (
     move_from_plain,
 )
 from trainer.tune.lanes import Origin
-from trainer.tune.plan import ExperimentPlan
 from trainer.tune.population_based_training import PopulationBasedTraining
-from trainer.tune.rows import Row
 from trainer.tune.scheduling import (
     ASHAScheduler,
     FIFOScheduler,
     HyperBandScheduler,
     MedianStoppingRule,
-    TrialScheduler,
     Verdict,
 )
 from trainer.tune.search_space import choice, grid_search, uniform
@@ -67,7 +58,7 @@ from trainer.tune.stoppers import ExperimentPlateauStopper
 from trainer.tune.trainables import resolve_trainable
 from trainer.tune.trial_records import TrialRecords
 
-SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
+SCHEDULERS = {
     "asha": lambda: ASHAScheduler(max_t=8, reduction_factor=2),
     "brackets": lambda: ASHAScheduler(max_t=8, reduction_factor=2, brackets=3),
     "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
@@ -84,7 +75,7 @@ SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
 }
 
 
-def failing_rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def failing_rows(config, state, row_number):
     """Some trials fail, some return early; which follows from their config."""
     kind = int(config["x"] * 1000) % 7
     if kind == 0 and row_number == 3:
@@ -94,9 +85,9 @@ def failing_rows(config: Mapping[str, Any], state: float, row_number: int) -> An
     return default_rows(config, state, row_number)
 
 
-def plan_of(name: str, num_lanes: int = 3, **changes: Any) -> Callable[[], ExperimentPlan]:
+def plan_of(name, num_lanes=3, **changes):
     """Makes plans of an experiment with that scheduler."""
-    given: dict[str, Any] = {
+    given = {
         "stop": {"training_iteration": 8},
         "num_samples": 11,
         "num_lanes": num_lanes,
@@ -109,7 +100,7 @@ def plan_of(name: str, num_lanes: int = 3, **changes: Any) -> Callable[[], Exper
 # ---- exactness
 
 
-DISTURBANCES: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+DISTURBANCES = {
     "name": st.sampled_from(sorted(SCHEDULERS)),
     "seed": st.integers(0, 2**32 - 1),
     "run_ahead": st.integers(0, 8),
@@ -120,20 +111,18 @@ DISTURBANCES: Final[Mapping[str, st.SearchStrategy[Any]]] = {
 
 @settings(max_examples=8)
 @given(**DISTURBANCES)
-def test_decisions_do_not_depend_on_delays_kills_or_torn_journals(**disturbance: Any) -> None:
+def test_decisions_do_not_depend_on_delays_kills_or_torn_journals(**disturbance):
     check_disturbed(**disturbance)
 
 
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(**DISTURBANCES)
-def test_decisions_do_not_depend_on_many_disturbances(**disturbance: Any) -> None:
+def test_decisions_do_not_depend_on_many_disturbances(**disturbance):
     check_disturbed(**disturbance)
 
 
-def check_disturbed(
-    name: str, seed: int, run_ahead: int, kill_every: float, num_lanes: int
-) -> None:
+def check_disturbed(name, seed, run_ahead, kill_every, num_lanes):
     """An experiment with delays and kills comes to the same as without."""
     make = plan_of(name, num_lanes)
     undisturbed = Simulation(make, rows=failing_rows, run_ahead=0).run()
@@ -148,7 +137,7 @@ def check_disturbed(
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
-def test_a_journal_cut_after_any_entry_is_gone_on_with(name: str) -> None:
+def test_a_journal_cut_after_any_entry_is_gone_on_with(name):
     make = plan_of(name, num_samples=5)
     undisturbed = Simulation(make, rows=failing_rows)
     whole = undisturbed.run()
@@ -164,7 +153,7 @@ def test_a_journal_cut_after_any_entry_is_gone_on_with(name: str) -> None:
         assert simulation.controller.inexact_reasons == ()
 
 
-def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared() -> None:
+def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared():
     outcomes = [
         Simulation(
             lambda: make_plan({"x": uniform(0, 1)}, num_lanes=lanes),  # noqa: B023
@@ -178,7 +167,7 @@ def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared() -
         assert outcome.configs == outcomes[0].configs
 
 
-def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact() -> None:
+def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact():
     make = plan_of("asha", order="arrival")
     decided = {json.dumps(Simulation(make, seed=seed).run().decided()) for seed in range(5)}
     assert len(decided) > 1
@@ -193,7 +182,7 @@ def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact() -
 # ---- negative controls
 
 
-def test_a_dropped_entry_is_found() -> None:
+def test_a_dropped_entry_is_found():
     simulation = Simulation(plan_of("asha"))
     moves = [move_from_plain(each) for each in simulation.run().journal]
     ends = [index for index, each in enumerate(moves) if _stops_trials(each)]
@@ -211,23 +200,23 @@ def test_a_dropped_entry_is_found() -> None:
         Controller(simulation.make()).replay([*moves[:4], *moves[5:]], simulation.whole_row)
 
 
-def _stops_trials(move: Move) -> bool:
+def _stops_trials(move):
     return any(each.kind == "end" and each.by == "scheduler" for each in move.then)
 
 
-def test_a_scheduler_that_is_not_replayed_is_found() -> None:
+def test_a_scheduler_that_is_not_replayed_is_found():
     class Forgetful(ASHAScheduler):
         """Begins without rungs after the first restore, as where its state was not kept."""
 
         is_replayed = False
 
-        def on_trial_result(self, trial: Any, result: Row) -> Any:
+        def on_trial_result(self, trial, result):
             if self.is_replayed and self._bracket_of:
                 self.is_replayed = False
                 self._brackets[0].__post_init__()
             return super().on_trial_result(trial, result)
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan(
             {"x": uniform(0, 1)},
             scheduler=Forgetful(max_t=8, reduction_factor=2),
@@ -241,18 +230,18 @@ def test_a_scheduler_that_is_not_replayed_is_found() -> None:
     for _ in range(30):
         simulation.carry_out(simulation.controller.take(simulation.next_event()))
     simulation.restore()
-    simulation.controller._scheduler.is_replayed = True  # type: ignore[attr-defined]
+    simulation.controller._scheduler.is_replayed = True
     while not simulation.controller.is_done:
         simulation.carry_out(simulation.controller.take(simulation.next_event()))
     assert simulation.outcome.decided() != undisturbed.decided()
 
 
-def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_wins() -> None:
+def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_wins():
     simulation = Simulation(plan_of("asha"))
     outcome = simulation.run()
     moves = [move_from_plain(each) for each in outcome.journal]
 
-    def other() -> ExperimentPlan:
+    def other():
         return make_plan(
             {"x": uniform(0, 1)},
             scheduler=ASHAScheduler(max_t=8, reduction_factor=4),
@@ -274,10 +263,10 @@ class DecidesAt(FIFOScheduler):
 
     is_independent = False
 
-    def __init__(self, row_number: int, action: Any, reason: str) -> None:
+    def __init__(self, row_number, action, reason):
         self.row_number, self.action, self.reason = row_number, action, reason
 
-    def on_trial_result(self, trial: Any, result: Row) -> Any:
+    def on_trial_result(self, trial, result):
         verdicts = [Verdict(each, "stop", "again") for each in range(trial.number - 1)]
         if trial.num_rows != self.row_number:
             return verdicts
@@ -296,10 +285,8 @@ class DecidesAt(FIFOScheduler):
         (3, "old", "nothing was decided, recorded is {} 00000 (old)"),
     ],
 )
-def test_what_is_decided_otherwise_today_is_told_as_it_is(
-    row_number: int, reason: str, told: str | None, action: str
-) -> None:
-    def make(number: int, why: str) -> ExperimentPlan:
+def test_what_is_decided_otherwise_today_is_told_as_it_is(row_number, reason, told, action):
+    def make(number, why):
         return make_plan(scheduler=DecidesAt(number, action, why), num_samples=4)
 
     simulation = Simulation(lambda: make(2, "old"))
@@ -311,21 +298,21 @@ def test_what_is_decided_otherwise_today_is_told_as_it_is(
     assert [each.partition("the first: ")[2] for each in reasons] == ([told] if told else [])
 
 
-CALLS: Final = ("on_trial_add", "on_trial_result", "on_trial_complete", "on_no_more_trials")
-ASKED: Final = ("may_suggest", "on_row", "on_over")
+CALLS = ("on_trial_add", "on_trial_result", "on_trial_complete", "on_no_more_trials")
+ASKED = ("may_suggest", "on_row", "on_over")
 
 
-def watched(part: Any, names: Sequence[str], calls: list[Any]) -> Any:
+def watched(part, names, calls):
     """A scheduler or searcher that notes how it is called."""
 
-    def noting(name: str) -> Any:
-        def call(self: Any, *given: Any) -> Any:
+    def noting(name):
+        def call(self, *given):
             calls.append((name, *(getattr(each, "number", each) for each in given)))
             return getattr(super(kind, self), name)(*given)
 
         return call
 
-    class kind(type(part)):  # type: ignore[misc]
+    class kind(type(part)):
         """The part, watched."""
 
     for name in names:
@@ -335,10 +322,10 @@ def watched(part: Any, names: Sequence[str], calls: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("has_new_stop", [False, True])
-def test_a_replay_tells_scheduler_and_searcher_the_same(has_new_stop: bool) -> None:
-    calls: list[Any] = []
+def test_a_replay_tells_scheduler_and_searcher_the_same(has_new_stop):
+    calls = []
 
-    def make(length: int) -> ExperimentPlan:
+    def make(length):
         limiter = ConcurrencyLimiter(BasicVariantGenerator(), 2, batch=True)
         return make_plan(
             {"x": uniform(0, 1)},
@@ -368,11 +355,11 @@ class Answers(Searcher):
 
     keys = ()
 
-    def __init__(self, answers: Mapping[int, Any]) -> None:
+    def __init__(self, answers):
         super().__init__()
         self.answers = answers
 
-    def suggest(self, trial_id: str) -> Any:
+    def suggest(self, trial_id):
         return self.answers.get(int(trial_id), {"x": 0.5})
 
 
@@ -399,13 +386,8 @@ class Answers(Searcher):
         lambda each: Repeater(each, 1, set_index=False),
     ],
 )
-def test_what_a_searcher_answers_otherwise_today_is_told(
-    before: Mapping[int, Any],
-    today: Mapping[int, Any],
-    told: str | None,
-    around: Callable[[Any], Searcher],
-) -> None:
-    def make(answers: Mapping[int, Any]) -> ExperimentPlan:
+def test_what_a_searcher_answers_otherwise_today_is_told(before, today, told, around):
+    def make(answers):
         searcher = around(Answers(answers))
         return make_plan({"x": uniform(0, 1)}, searcher=searcher, num_lanes=2, num_samples=2)
 
@@ -419,7 +401,7 @@ def test_what_a_searcher_answers_otherwise_today_is_told(
     assert [each.partition(text)[2] for each in reasons] == ([told] if told else [])
 
 
-def test_seeds_of_trials_follow_from_the_experiment_alone() -> None:
+def test_seeds_of_trials_follow_from_the_experiment_alone():
     simulation = Simulation(plan_of("asha"), seed=4, kill_every=0.2)
     simulation.run()
     seeds = [each.seed for each in simulation.controller.trials]
@@ -431,10 +413,10 @@ def test_seeds_of_trials_follow_from_the_experiment_alone() -> None:
 # ---- turns, lanes, CPUs
 
 
-def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
+def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be():
     cpus = [1, 3, 1, 2, 9, 1]
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan(
             {"cpus": grid_search(cpus)},
             scheduler=ASHAScheduler(max_t=3),
@@ -445,8 +427,8 @@ def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
         )
 
     simulation = Simulation(make, kill_every=0.1, seed=1)
-    running: dict[int, float] = {}
-    order: list[int] = []
+    running = {}
+    order = []
     for entry in simulation.run().entries():
         if entry["event"] == "start":
             running[entry["trial"]] = cpus[entry["trial"]]
@@ -457,7 +439,7 @@ def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
     assert order == sorted(order)
 
 
-def test_rows_that_come_early_wait_for_their_turn() -> None:
+def test_rows_that_come_early_wait_for_their_turn():
     controller = Controller(plan_of("asha", num_lanes=2)())
     actions = actions_of(controller.begin())
     assert [each.trial for each in actions if isinstance(each, StartTrial)] == [0, 1]
@@ -470,19 +452,19 @@ def test_rows_that_come_early_wait_for_their_turn() -> None:
     assert controller.awaited == (0, 2)
 
 
-def actions_of(steps: list[Step]) -> list[Any]:
+def actions_of(steps):
     """What is to be done."""
     return [action for step in steps for action in step.actions]
 
 
-def reported(trial: int, row_number: int, score: float, **changes: Any) -> Reported:
+def reported(trial, row_number, score, **changes):
     """A row of the first process of a trial."""
     row = {"score": score, "training_iteration": row_number}
     start_number = changes.pop("start_number", 1)
     return Reported(trial, start_number, row_number, row, **changes)
 
 
-def test_rows_of_processes_that_were_told_to_end_are_dropped() -> None:
+def test_rows_of_processes_that_were_told_to_end_are_dropped():
     controller = Controller(plan_of("asha", num_lanes=1)())
     controller.begin()
     assert controller.take(reported(0, 1, 0.1, start_number=0)) == []
@@ -492,7 +474,7 @@ def test_rows_of_processes_that_were_told_to_end_are_dropped() -> None:
         controller.take(reported(0, 2, 0.1))
 
 
-def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials() -> None:
+def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials():
     assert Controller(make_plan()).max_run_ahead is None
     assert Controller(plan_of("asha", num_lanes=3)()).max_run_ahead == 1
     assert Controller(plan_of("asha", num_lanes=8)()).max_run_ahead == 4
@@ -503,7 +485,7 @@ def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials() -> N
 # ---- ends
 
 
-def test_a_row_that_says_done_ends_its_trial() -> None:
+def test_a_row_that_says_done_ends_its_trial():
     controller = Controller(make_plan(num_samples=1, save_at_end=True))
     controller.begin()
     actions = actions_of(controller.take(reported(0, 1, 0.1, is_done=True)))
@@ -516,10 +498,10 @@ def test_a_row_that_says_done_ends_its_trial() -> None:
 
 
 @pytest.mark.parametrize(("max_failures", "num_starts"), [(0, 1), (2, 3), (-1, 5)])
-def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures: int, num_starts: int) -> None:
+def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures, num_starts):
     num_left = [4]
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+    def rows(config, state, row_number):
         if row_number == 2 and num_left[0] > 0:
             num_left[0] -= 1
             return ValueError("failed on purpose")
@@ -536,7 +518,7 @@ def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures: int, num_s
         assert outcome.ends == {0: ("TERMINATED", "training_iteration >= 4")}
 
 
-def test_a_process_that_died_too_often_is_not_tried_again() -> None:
+def test_a_process_that_died_too_often_is_not_tried_again():
     controller = Controller(make_plan(num_samples=1, max_failures=5))
     controller.begin()
     actions = actions_of(controller.take(TrialOver(0, 1, "lost", "its process died 3 times")))
@@ -545,11 +527,11 @@ def test_a_process_that_died_too_often_is_not_tried_again() -> None:
     assert isinstance(actions[-1], EndExperiment)
 
 
-def test_fail_fast_leaves_the_others_to_be_gone_on_with() -> None:
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def test_fail_fast_leaves_the_others_to_be_gone_on_with():
+    def rows(config, state, row_number):
         return ValueError("no") if config["x"] == 1 and row_number == 2 else (state, 0.0)
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan({"x": grid_search([0, 1, 2])}, num_samples=1, num_lanes=3, fail_fast=True)
 
     simulation = Simulation(make, rows=rows)
@@ -561,7 +543,7 @@ def test_fail_fast_leaves_the_others_to_be_gone_on_with() -> None:
     assert simulation.run_on().ends.keys() == {0, 1, 2}
 
 
-def test_an_experiment_can_end_all_trials_at_once() -> None:
+def test_an_experiment_can_end_all_trials_at_once():
     make = plan_of("asha", stop=[ExperimentPlateauStopper("score", std=9.0, top=5)])
     undisturbed = Simulation(make).run()
     assert undisturbed.reason == "plateau of score over all trials"
@@ -571,7 +553,7 @@ def test_an_experiment_can_end_all_trials_at_once() -> None:
     assert simulation.controller.needs_whole_rows is False
 
 
-def test_time_up_ends_the_experiment_and_is_replayed() -> None:
+def test_time_up_ends_the_experiment_and_is_replayed():
     simulation = Simulation(plan_of("asha"))
     simulation.carry_out(simulation.controller.begin())
     for _ in range(9):
@@ -589,12 +571,12 @@ def test_time_up_ends_the_experiment_and_is_replayed() -> None:
 # ---- errors of the experiment
 
 
-def test_a_misspelt_metric_is_told_after_the_first_rows() -> None:
+def test_a_misspelt_metric_is_told_after_the_first_rows():
     with pytest.raises(TuneError, match=r"'scoer' is in none of them.*'score'"):
         Simulation(plan_of("asha", metric="scoer")).run()
 
 
-def test_a_time_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_time_that_no_row_has_is_told_once(caplog):
     plan = dataclasses.replace(plan_of("asha")(), scheduler=ASHAScheduler(time_attr="iteration"))
     simulation = Simulation(lambda: plan)
     simulation.run()
@@ -604,18 +586,18 @@ def test_a_time_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -
     assert "did you mean 'training_iteration'" in message.lower()
 
 
-def test_pauses_need_a_checkpoint_with_the_row() -> None:
+def test_pauses_need_a_checkpoint_with_the_row():
     controller = Controller(plan_of("hyperband", num_lanes=1)())
     controller.begin()
     with pytest.raises(TuneError, match=r"checkpoint=\.\.\."):
         controller.take(reported(0, 1, 0.1, saving="none"))
 
 
-def test_a_scheduler_that_says_something_else_is_refused() -> None:
+def test_a_scheduler_that_says_something_else_is_refused():
     class Wrong(FIFOScheduler):
         is_independent = False
 
-        def on_trial_result(self, trial: Any, result: Row) -> str:
+        def on_trial_result(self, trial, result):
             return "GO ON"
 
     with pytest.raises(TuneError, match="expected CONTINUE"):
@@ -625,11 +607,11 @@ def test_a_scheduler_that_says_something_else_is_refused() -> None:
 class PausesAll(FIFOScheduler):
     is_independent = False
 
-    def on_trial_result(self, trial: Any, result: Row) -> str:
+    def on_trial_result(self, trial, result):
         return self.PAUSE if result["training_iteration"] == 2 else self.CONTINUE
 
 
-def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang() -> None:
+def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang():
     outcome = Simulation(lambda: make_plan(scheduler=PausesAll())).run()
     assert {status for status, _ in outcome.ends.values()} == {"TERMINATED"}
     assert sum(each.get("reason") == "nothing else runs" for each in outcome.entries()) == 6
@@ -638,7 +620,7 @@ def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang() -> None:
 # ---- checkpoints
 
 
-def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
+def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it():
     controller = Controller(make_plan(num_samples=1, save_frequency=2, stop={"score": 9}))
     controller.begin()
     saved = []
@@ -650,7 +632,7 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
     assert saved == [True, True, False, False, True]
 
 
-def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
+def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on():
     controller = Controller(make_plan(num_samples=1))
     controller.begin()
     entry = CommittedEntry(0, 1, "000001")
@@ -659,7 +641,7 @@ def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
     assert controller.unfinished_saves == set()
 
 
-def test_the_state_of_any_row_can_be_made_again() -> None:
+def test_the_state_of_any_row_can_be_made_again():
     simulation = Simulation(plan_of("population"))
     simulation.run()
     for trial in simulation.controller.trials:
@@ -677,9 +659,7 @@ def test_the_state_of_any_row_can_be_made_again() -> None:
             simulation.started(after)
 
 
-def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_then(
-    tmp_path: Path,
-) -> None:
+def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_then(tmp_path):
     simulation = Simulation(plan_of("population"))
     simulation.run()
     controller = simulation.controller
@@ -698,7 +678,7 @@ def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_t
 # ---- extending
 
 
-def test_an_experiment_is_extended_by_samples() -> None:
+def test_an_experiment_is_extended_by_samples():
     make = plan_of("asha", num_samples=4)
     simulation = Simulation(make)
     first = dict(simulation.run().ends)
@@ -717,10 +697,10 @@ def test_an_experiment_is_extended_by_samples() -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
-def test_a_later_stop_takes_ended_trials_up_again() -> None:
+def test_a_later_stop_takes_ended_trials_up_again():
     length = [4]
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan({"x": uniform(0, 1)}, stop={"training_iteration": length[0]})
 
     simulation = Simulation(make)
@@ -741,7 +721,7 @@ def test_a_later_stop_takes_ended_trials_up_again() -> None:
     assert simulation.outcome.rows == longer.rows
 
 
-def test_a_misspelt_key_of_a_later_stop_is_told() -> None:
+def test_a_misspelt_key_of_a_later_stop_is_told():
     simulation = Simulation(lambda: make_plan({"x": uniform(0, 1)}, num_samples=1))
     moves = [move_from_plain(each) for each in simulation.run().journal]
     controller = Controller(make_plan({"x": uniform(0, 1)}, num_samples=1, stop={"scoer": 9}))
@@ -754,10 +734,10 @@ def test_a_misspelt_key_of_a_later_stop_is_told() -> None:
         controller.take(reported(0, 9, 0.1, start_number=start_number))
 
 
-def test_failed_trials_are_resumed_or_begun_again() -> None:
+def test_failed_trials_are_resumed_or_begun_again():
     is_broken = [True]
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+    def rows(config, state, row_number):
         if is_broken[0] and row_number == 3 and config["x"] < 2:
             return ValueError("no")
         return state + 1, state + 1
@@ -773,15 +753,15 @@ def test_failed_trials_are_resumed_or_begun_again() -> None:
     is_broken[0] = False
     simulation.tear = False
     simulation.restore()
-    starts: list[StartTrial] = []
+    starts = []
     act = simulation.act
 
-    def watched(action: Any) -> None:
+    def watched(action):
         if isinstance(action, StartTrial):
             starts.append(action)
         act(action)
 
-    simulation.act = watched  # type: ignore[method-assign]
+    simulation.act = watched
     change = AmendEntry(resumed=(0,), restarted=(1,))
     simulation.carry_out(simulation.controller.amend(change))
     outcome = simulation.run_on()
@@ -792,7 +772,7 @@ def test_failed_trials_are_resumed_or_begun_again() -> None:
     assert {status for status, _ in outcome.ends.values()} == {"TERMINATED"}
 
 
-def test_what_cannot_be_extended_is_refused() -> None:
+def test_what_cannot_be_extended_is_refused():
     simulation = Simulation(plan_of("population"))
     simulation.run()
     with pytest.raises(TuneError, match="population of 11"):
@@ -808,8 +788,8 @@ def test_what_cannot_be_extended_is_refused() -> None:
 # ---- the journal's entries
 
 
-def test_entries_come_back_from_json() -> None:
-    kinds: set[str] = set()
+def test_entries_come_back_from_json():
+    kinds = set()
     for make in (plan_of("population"), lambda: make_plan({"x": 1.0}, scheduler=PausesAll())):
         for plain in Simulation(make, rows=failing_rows).run().journal:
             move = move_from_plain(json.loads(json.dumps(plain)))
@@ -823,7 +803,7 @@ def test_entries_come_back_from_json() -> None:
     }
 
 
-def test_every_kind_of_entry_can_be_read_and_applied() -> None:
+def test_every_kind_of_entry_can_be_read_and_applied():
     consequences = set(typing.get_args(Consequence))
     assert set(Controller._APPLY) == consequences
     kinds = [each.kind for each in (*typing.get_args(Cause), *consequences)]
@@ -831,16 +811,16 @@ def test_every_kind_of_entry_can_be_read_and_applied() -> None:
 
 
 @pytest.mark.parametrize("change", [AmendEntry(num_samples=-1), AmendEntry(num_samples=0)])
-def test_an_amendment_to_endless_samples_can_be_read_again(change: AmendEntry) -> None:
+def test_an_amendment_to_endless_samples_can_be_read_again(change):
     assert move_from_plain(Move(change).to_plain()) == Move(change)
 
 
-CLONE: Final = {"event": "clone", "trial": 0, "donor": 0, "donor_row": 1, "params": {}}
-START: Final = {"event": "start", "trial": 0, "lane": 0}
-SUGGEST: Final = {"event": "suggest", "trial": 0, "params": {"x": 0.5}}
+CLONE = {"event": "clone", "trial": 0, "donor": 0, "donor_row": 1, "params": {}}
+START = {"event": "start", "trial": 0, "lane": 0}
+SUGGEST = {"event": "suggest", "trial": 0, "params": {"x": 0.5}}
 
 
-def without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+def without(entry, name):
     return {key: value for key, value in entry.items() if key != name}
 
 
@@ -867,14 +847,14 @@ def without(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
         ({"cause": {"event": "checkpoint", "trial": 0, "row_number": 0, "name": "1"}}, "≥ 1"),
     ],
 )
-def test_entries_that_cannot_be_read_are_named(plain: dict[str, Any], text: str) -> None:
+def test_entries_that_cannot_be_read_are_named(plain, text):
     with pytest.raises(JournalError, match=text):
         move_from_plain(plain)
 
 
-BEGUN: Final = (FillEntry(), SuggestEntry(0, {"x": 0.5}), StartEntry(0, 0))
-ROW: Final = Reported(0, 1, 1, {"score": 1.0})
-END: Final = EndEntry(0, "TERMINATED", "enough")
+BEGUN = (FillEntry(), SuggestEntry(0, {"x": 0.5}), StartEntry(0, 0))
+ROW = Reported(0, 1, 1, {"score": 1.0})
+END = EndEntry(0, "TERMINATED", "enough")
 
 
 @pytest.mark.parametrize(
@@ -913,7 +893,7 @@ END: Final = EndEntry(0, "TERMINATED", "enough")
         ([Move(ROW, (END, EndAllEntry("enough"), FillEntry()))], "followed the end of the exp"),
     ],
 )
-def test_a_journal_that_tells_the_impossible_is_refused(moves: list[Move], text: str) -> None:
+def test_a_journal_that_tells_the_impossible_is_refused(moves, text):
     controller = Controller(make_plan({"x": uniform(0, 1)}))
     with pytest.raises(JournalError, match=rf"move {len(moves) + 1}: .*{text}"):
         controller.replay([Move(None, BEGUN), *moves], lambda trial, row: {})
@@ -921,27 +901,27 @@ def test_a_journal_that_tells_the_impossible_is_refused(moves: list[Move], text:
 
 @pytest.mark.parametrize("action", ["pause", "clone", "stop"])
 @pytest.mark.parametrize("trial", [-1, 50])
-def test_a_verdict_on_a_trial_that_does_not_exist_is_refused(action: Any, trial: int) -> None:
-    given: dict[str, Any] = {"donor": 0, "donor_row": 1, "params": {"x": 0.5}}
+def test_a_verdict_on_a_trial_that_does_not_exist_is_refused(action, trial):
+    given = {"donor": 0, "donor_row": 1, "params": {"x": 0.5}}
     given = given if action == "clone" else {}
     with pytest.raises(TuneError, match="There is no trial"):
         decided(Verdict(trial, action, **given))
 
 
-def test_verdicts_that_cannot_be_carried_out_are_refused() -> None:
+def test_verdicts_that_cannot_be_carried_out_are_refused():
     with pytest.raises(TuneError, match="00000 cannot resume: it is RUNNING"):
         decided(Verdict(0, "resume"))
     with pytest.raises(TuneError, match="expected donor, donor_row and params"):
         decided(Verdict(0, "clone", donor=0, donor_row=1))
 
 
-def decided(verdict: Verdict) -> None:
+def decided(verdict):
     """An experiment whose scheduler gives a verdict on the first row."""
 
     class Gives(FIFOScheduler):
         is_independent = False
 
-        def on_trial_result(self, trial: Any, result: Row) -> Any:
+        def on_trial_result(self, trial, result):
             return [verdict]
 
     Simulation(lambda: make_plan({"x": uniform(0, 1)}, scheduler=Gives())).run()
@@ -950,7 +930,7 @@ def decided(verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     ("seed", "num_journals"), [(0, 60), pytest.param(1, 3000, marks=pytest.mark.slow)]
 )
-def test_what_a_forged_journal_leads_to_is_consistent(seed: int, num_journals: int) -> None:
+def test_what_a_forged_journal_leads_to_is_consistent(seed, num_journals):
     """Moves are left out, repeated, exchanged, and their numbers changed."""
     rng = random.Random(seed)
     journals = {name: Simulation(plan_of(name), rows=failing_rows) for name in SCHEDULERS}
@@ -972,7 +952,7 @@ def test_what_a_forged_journal_leads_to_is_consistent(seed: int, num_journals: i
     assert num_journals // 2 < num_refused < num_journals
 
 
-def forge(journal: list[dict[str, Any]], rng: random.Random) -> None:
+def forge(journal, rng):
     at, other = rng.randrange(len(journal)), rng.randrange(len(journal))
     kind = rng.randrange(4)
     if kind == 0:
@@ -991,7 +971,7 @@ def forge(journal: list[dict[str, Any]], rng: random.Random) -> None:
             journal[at]["then"].pop(rng.randrange(len(journal[at]["then"])))
 
 
-def check_consistent(controller: Controller) -> None:
+def check_consistent(controller):
     lanes = controller._turns.lanes
     holders = [each for each in lanes if each is not None]
     assert len(set(holders)) == len(holders)
@@ -1004,13 +984,13 @@ def check_consistent(controller: Controller) -> None:
     assert controller.is_done == (not controller._live and controller._end is not None)
 
 
-def test_a_trial_that_is_over_takes_less_than_two_kilobytes() -> None:
-    def make(num: int) -> ExperimentPlan:
+def test_a_trial_that_is_over_takes_less_than_two_kilobytes():
+    def make(num):
         return make_plan(
             {"x": uniform(0, 1), "h": choice([8, 16])}, num_samples=num, stop={"score": -1}
         )
 
-    def used_bytes() -> int:
+    def used_bytes():
         controller = Controller(make(200))
         tracemalloc.start()
         try:

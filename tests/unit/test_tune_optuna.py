@@ -1,13 +1,9 @@
 """OptunaSearch: suggestions repeat themselves after restores, and Optuna hears how trials ended."""
 
-from __future__ import annotations
-
 import builtins
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +28,7 @@ from trainer.tune.search_space import (
 
 optuna = pytest.importorskip("optuna")
 
-SPACE: Mapping[str, Any] = {
+SPACE = {
     "x": uniform(0, 1),
     "lr": loguniform(1e-4, 1),
     "h": choice([[1], [2, 2]]),
@@ -45,14 +41,14 @@ SPACE: Mapping[str, Any] = {
 }
 
 
-def quiet(make: Callable[[], Any]) -> Any:
+def quiet(make):
     """Makes a sampler that Optuna calls experimental."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return make()
 
 
-SAMPLERS: Mapping[str, Callable[[], Any]] = {
+SAMPLERS = {
     "TPE": lambda: None,
     "NSGA-II": lambda: optuna.samplers.NSGAIISampler(population_size=6),
     "NSGA-III": lambda: quiet(lambda: optuna.samplers.NSGAIIISampler(population_size=6)),
@@ -61,7 +57,7 @@ SAMPLERS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def plan_of(sampler: Callable[[], Any], **changes: Any) -> Callable[[], Any]:
+def plan_of(sampler, **changes):
     """Makes plans of a search with early stopping."""
     return lambda: make_plan(
         SPACE,
@@ -72,7 +68,7 @@ def plan_of(sampler: Callable[[], Any], **changes: Any) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_suggestions_are_the_same_after_restores(name: str) -> None:
+def test_suggestions_are_the_same_after_restores(name):
     make = plan_of(SAMPLERS[name])
     undisturbed = Simulation(make).run()
     simulation = Simulation(make, seed=1, kill_every=0.15)
@@ -83,7 +79,7 @@ def test_suggestions_are_the_same_after_restores(name: str) -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
-def test_suggestions_depend_on_results_and_seed() -> None:
+def test_suggestions_depend_on_results_and_seed():
     """Negative control: what would be equal anyway shows nothing."""
     make = plan_of(SAMPLERS["TPE"])
     first = Simulation(make).run()
@@ -96,7 +92,7 @@ def test_suggestions_depend_on_results_and_seed() -> None:
     assert first.configs[0] != other_seed.configs[0]
 
 
-def test_values_are_those_of_the_space() -> None:
+def test_values_are_those_of_the_space():
     simulation = Simulation(plan_of(SAMPLERS["TPE"], num_samples=30))
     simulation.run()
     space = simulation.make().space
@@ -110,8 +106,8 @@ def test_values_are_those_of_the_space() -> None:
         assert config["constant"] == 3
 
 
-def test_optuna_hears_which_trials_were_stopped_early_and_which_failed() -> None:
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def test_optuna_hears_which_trials_were_stopped_early_and_which_failed():
+    def rows(config, state, row_number):
         kind = int(config["x"] * 1000) % 4
         if kind == 0 and row_number == 2:
             return ValueError("failed on purpose")
@@ -121,7 +117,7 @@ def test_optuna_hears_which_trials_were_stopped_early_and_which_failed() -> None
 
     simulation = Simulation(plan_of(SAMPLERS["TPE"], num_samples=30), rows=rows)
     outcome = simulation.run()
-    searcher: Any = simulation.controller._searcher
+    searcher = simulation.controller._searcher
     study = searcher.to_study()
     states = optuna.trial.TrialState
     seen = set()
@@ -141,11 +137,11 @@ def test_optuna_hears_which_trials_were_stopped_early_and_which_failed() -> None
     assert seen == {states.FAIL, states.PRUNED, states.COMPLETE}
 
 
-def test_points_are_tried_first_and_known_ones_not_at_all() -> None:
+def test_points_are_tried_first_and_known_ones_not_at_all():
     points = [{"x": 0.5, "y": 3}, {"x": 0.25}]
     space = {"x": uniform(0, 1), "y": randint(0, 5)}
 
-    def make(**arguments: Any) -> Callable[[], Any]:
+    def make(**arguments):
         return lambda: make_plan(
             space, searcher=OptunaSearch(points_to_evaluate=points, **arguments), num_samples=4
         )
@@ -157,18 +153,18 @@ def test_points_are_tried_first_and_known_ones_not_at_all() -> None:
     points[1]["y"] = 1
     known = Simulation(make(evaluated_rewards=[1.0, 2.0]))
     assert known.run().configs[0]["x"] not in (0.5, 0.25)
-    searcher: Any = known.controller._searcher
+    searcher = known.controller._searcher
     assert [each.value for each in searcher.to_study().trials[:2]] == [1.0, 2.0]
 
 
-def test_a_space_may_be_a_function_or_optunas_distributions() -> None:
-    def define(trial: Any) -> dict[str, Any]:
+def test_a_space_may_be_a_function_or_optunas_distributions():
+    def define(trial):
         x = trial.suggest_float("x", 0, 1)
         if x > 0.5:
             trial.suggest_int("m/n", 1, 3)
         return {"extra": 7}
 
-    def make() -> Any:
+    def make():
         return make_plan({"c": 1}, searcher=OptunaSearch(define), num_samples=12)
 
     undisturbed = Simulation(make)
@@ -183,8 +179,8 @@ def test_a_space_may_be_a_function_or_optunas_distributions() -> None:
         assert 2 <= params["x"] <= 3
 
 
-def test_several_metrics_are_searched_together() -> None:
-    def make() -> Any:
+def test_several_metrics_are_searched_together():
+    def make():
         searcher = OptunaSearch(
             metric=["score", "training_iteration"],
             mode=["max", "min"],
@@ -196,8 +192,8 @@ def test_several_metrics_are_searched_together() -> None:
     assert Simulation(make, seed=1, kill_every=0.2).run().decided() == undisturbed.decided()
 
 
-def test_a_grid_sampler_has_one_seed_for_all_points() -> None:
-    def make() -> Any:
+def test_a_grid_sampler_has_one_seed_for_all_points():
+    def make():
         sampler = optuna.samplers.GridSampler({"x": [0, 1, 2, 3], "y": [0, 1]})
         return make_plan(
             {"x": randint(0, 4), "y": randint(0, 2)},
@@ -211,7 +207,7 @@ def test_a_grid_sampler_has_one_seed_for_all_points() -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
-def scrambled(seed: int | None = None) -> Any:
+def scrambled(seed=None):
     return quiet(
         lambda: optuna.samplers.QMCSampler(
             scramble=True, seed=seed, warn_asynchronous_seeding=False
@@ -229,12 +225,9 @@ def scrambled(seed: int | None = None) -> Any:
     ],
 )
 def test_scrambled_sequences_have_the_seed_of_the_sampler_or_of_the_experiment(
-    first: Callable[[], Any],
-    second: Callable[[], Any],
-    are_equal: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def sample_qmc(self: Any, study: Any, search_space: Any) -> Any:
+    first, second, are_equal, monkeypatch
+):
+    def sample_qmc(self, study, search_space):
         """Stands in for the sequences, which need SciPy."""
         return np.random.default_rng(self._seed).random((1, len(search_space)))
 
@@ -244,8 +237,8 @@ def test_scrambled_sequences_have_the_seed_of_the_sampler_or_of_the_experiment(
     assert one.controller.inexact_reasons == ()
 
 
-def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
-    class Own(optuna.samplers.RandomSampler):  # type: ignore[misc,name-defined]
+def test_samplers_that_remember_more_than_optuna_stores_are_inexact():
+    class Own(optuna.samplers.RandomSampler):
         """A sampler of a user."""
 
     for sampler in (
@@ -259,19 +252,19 @@ def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
         )
 
 
-def test_a_sampler_that_remembers_is_made_once_and_goes_on() -> None:
-    class Counting(optuna.samplers.RandomSampler):  # type: ignore[misc,name-defined]
+def test_a_sampler_that_remembers_is_made_once_and_goes_on():
+    class Counting(optuna.samplers.RandomSampler):
         """Suggests 1, 2, 3 …, which Optuna does not store."""
 
         number = 0
 
-        def sample_independent(self, *_: Any) -> float:
+        def sample_independent(self, *_):
             self.number += 1
             return float(self.number)
 
     seeds = []
 
-    def make_sampler(seed: int) -> Any:
+    def make_sampler(seed):
         seeds.append(seed)
         return Counting()
 
@@ -303,30 +296,30 @@ def test_a_sampler_that_remembers_is_made_once_and_goes_on() -> None:
         (lambda: started({}, {"x": uniform(0, 1)}), "Optuna's distributions"),
     ],
 )
-def test_what_optuna_cannot_search_is_refused(make: Callable[[], Any], expected: str) -> None:
+def test_what_optuna_cannot_search_is_refused(make, expected):
     with pytest.raises(TuneError, match=expected):
         quiet(make)
 
 
-def made_by(make_sampler: Callable[[int], Any]) -> Simulation:
+def made_by(make_sampler):
     """An experiment with samplers of a function."""
     return Simulation(plan_of(lambda: make_sampler))
 
 
-def started(space: Mapping[str, Any], own: Any = None, **changes: Any) -> Simulation:
+def started(space, own=None, **changes):
     """An experiment of a space."""
     return Simulation(lambda: make_plan(space, searcher=OptunaSearch(own), **changes))
 
 
-def test_without_optuna_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_the_error_names_the_extra(monkeypatch):
     real = builtins.__import__
 
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+    def without(name, *args, **kwargs):
         if name.partition(".")[0] == "optuna":
             raise ModuleNotFoundError("No module named 'optuna'")
         return real(name, *args, **kwargs)
 
-    def absent(name: str, package: str | None = None) -> Any:
+    def absent(name, package=None):
         return without(name)
 
     monkeypatch.setattr("callbacks.optional_import.importlib.import_module", absent)
@@ -337,18 +330,16 @@ def test_without_optuna_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
 # ---- does it search
 
 
-def branin(x: float, y: float) -> float:
+def branin(x, y):
     """A function with the minimum 0.397887 at three places (Dixon and Szegő 1978)."""
     a = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
     return a**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
 
 
-def branin_of_ours(
-    seed: int, num_trials: int, **changes: Any
-) -> tuple[list[Mapping[str, Any]], list[float]]:
+def branin_of_ours(seed, num_trials, **changes):
     """What OptunaSearch suggests one trial after the other, and what comes of it."""
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> tuple[float, float]:
+    def rows(config, state, row_number):
         return state, branin(config["x"], config["y"])
 
     given = {"num_lanes": 1, "searcher": None, **changes}
@@ -368,7 +359,7 @@ def branin_of_ours(
     return configs, [outcome.rows[number, 1] for number in range(num_trials)]
 
 
-def branin_of_optuna(sampler: Any, num_trials: int) -> tuple[list[Mapping[str, Any]], list[float]]:
+def branin_of_optuna(sampler, num_trials):
     """The same of Optuna's own loop."""
     storage = optuna.storages.InMemoryStorage()
     verbosity = optuna.logging.get_verbosity()
@@ -384,7 +375,7 @@ def branin_of_optuna(sampler: Any, num_trials: int) -> tuple[list[Mapping[str, A
     return [each.params for each in study.trials], [each.value for each in study.trials]
 
 
-def tpe(seed: int) -> Any:
+def tpe(seed):
     """The sampler that OptunaSearch takes if none is given."""
     return quiet(
         lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
@@ -401,21 +392,19 @@ def tpe(seed: int) -> Any:
         (lambda: seeded(None), lambda: seeded(5), False),
     ],
 )
-def test_suggestions_follow_from_the_seed_that_the_sampler_has(
-    first: Callable[[], Any], second: Callable[[], Any], are_equal: bool
-) -> None:
+def test_suggestions_follow_from_the_seed_that_the_sampler_has(first, second, are_equal):
     one, two = (branin_of_ours(5, 4, searcher=each)[0] for each in (first, second))
     assert (one == two) == are_equal
     assert len({each["x"] for each in one}) == 4
 
 
-def seeded(seed: int | None) -> OptunaSearch:
+def seeded(seed):
     return OptunaSearch(sampler=optuna.samplers.TPESampler(seed=seed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_lanes", [1, 2])
-def test_ours_searches_the_branin_function_as_well_as_optuna(num_lanes: int) -> None:
+def test_ours_searches_the_branin_function_as_well_as_optuna(num_lanes):
     seeds = range(20)
     ours = [min(branin_of_ours(seed, 60, num_lanes=num_lanes)[1]) for seed in seeds]
     theirs = [min(branin_of_optuna(tpe(seed), 60)[1]) for seed in seeds]
