@@ -174,6 +174,11 @@ SHOWN = {
         "contract/test_components integration/test_dqn integration/test_normalization",
         ("PPO", "DQN"),
     ),
+    "trainer/algorithms/restoring.py": Shown(
+        "integration/test_undone_iterations integration/test_dqn integration/test_evaluation_modes "
+        "integration/test_changing_modules integration/test_results",
+        ("PPO", "DQN"),
+    ),
     "trainer/algorithms/on_and_off_policy.py": Shown("integration/test_dqn"),
     "trainer/learners/learner_group.py": Shown("unit/test_learner_group"),
     "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
@@ -887,10 +892,12 @@ MUTANTS = [
     # ---- a whole algorithm
     *_of(
         "trainer/algorithms/restoring.py",
-        ("            algorithm.set_state(CheckedState(before))\n", ""),
-        ("            iterations.clock = clock\n", ""),
-        ("            put_modules_back()\n", ""),
-        ("            for mark in marks:\n                mark()\n", ""),
+        ("        undo(partial(algorithm.set_state, CheckedState(before)))\n", ""),
+        ('        undo(partial(setattr, iterations, "clock", copy.copy(iterations.clock)))\n', ""),
+        ("        undo(self._modules.mark())\n", ""),
+        ("        undo(self._evaluations.mark())\n", ""),
+        ("        undo(group.end_calls)\n", ""),
+        ("        for mark in algorithm._marks_of_parts():\n            undo(mark)\n", ""),
     ),
     *_of(
         "trainer/algorithms/algorithm.py",

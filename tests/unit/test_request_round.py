@@ -1,10 +1,7 @@
 """What is told of replacements, and what is left of requests that are dropped."""
 
-from __future__ import annotations
-
 import contextlib
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,20 +9,20 @@ from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup
 from trainer.env_runners.messages import PolicySnapshot
 from trainer.runner_group.plays import RequestAhead
-from trainer.runner_group.rounds import Ask, Round, RoundResult, _is_logged, _rarely_logged
+from trainer.runner_group.rounds import Round, RoundResult, _is_logged, _rarely_logged
 
 
-def place(num_restarts: int, *, in_evaluation: bool) -> Any:
+def place(num_restarts, *, in_evaluation):
     spec = SimpleNamespace(in_evaluation=in_evaluation)
     return SimpleNamespace(num_restarts=num_restarts, spec=spec)
 
 
-def test_every_replacement_of_a_training_runner_is_told() -> None:
+def test_every_replacement_of_a_training_runner_is_told():
     assert all(_is_logged(place(number, in_evaluation=False)) for number in range(1, 500))
     assert _rarely_logged(place(100, in_evaluation=False)) == ""
 
 
-def test_replacements_without_end_of_an_evaluation_runner_are_told_now_and_then() -> None:
+def test_replacements_without_end_of_an_evaluation_runner_are_told_now_and_then():
     told = [number for number in range(1, 350) if _is_logged(place(number, in_evaluation=True))]
     assert told == [*range(1, 21), 100, 200, 300]
     assert _rarely_logged(place(19, in_evaluation=True)) == ""
@@ -40,34 +37,34 @@ def test_replacements_without_end_of_an_evaluation_runner_are_told_now_and_then(
 class GivesUp(Round):
     """A round in which a runner is replaced, and begins other episodes at other positions."""
 
-    def __init__(self, place: Any, *, failure: Exception | None = None) -> None:
+    def __init__(self, place, *, failure=None):
         super().__init__()
         self.place, self.failure = place, failure
-        self.calls: list[str] = []
+        self.calls = []
 
-    def ask(self, index: int, ask: Ask | None) -> None:
+    def ask(self, index, ask):
         self.calls.append(f"ask {index}")
 
-    def advance(self, timeout_s: float) -> bool:
+    def advance(self, timeout_s):
         self.calls.append(f"advance, {self._is_wanted}")
         self.place.positions, self.place.is_ahead = ("others",), False
         if self.failure is not None:
             raise self.failure
         return self.calls.count(self.calls[-1]) == 2
 
-    def end(self) -> RoundResult:
+    def end(self):
         self.calls.append("end")
         return RoundResult(num_restarts=1, num_episodes_lost=2, num_env_steps_lost=3)
 
-    def abandon(self) -> None:
+    def abandon(self):
         self.calls.append(f"abandon, {self._is_wanted}")
         self.place.positions, self.place.is_ahead = ("others",), False
 
 
-def ahead(failure: Exception | None = None) -> tuple[RequestAhead, GivesUp, list[Any]]:
-    dropped: list[Any] = []
+def ahead(failure=None):
+    dropped = []
     round_ = GivesUp(SimpleNamespace(positions=("first",), is_ahead=False), failure=failure)
-    asks: dict[int, Any] = {1: None}
+    asks = {1: None}
     request = RequestAhead(
         round_,
         {1: round_.place},
@@ -79,7 +76,7 @@ def ahead(failure: Exception | None = None) -> tuple[RequestAhead, GivesUp, list
 
 
 @pytest.mark.parametrize("failure", [None, RuntimeError("of an env")])
-def test_a_request_ahead_that_is_finished_never_happened(failure: Exception | None) -> None:
+def test_a_request_ahead_that_is_finished_never_happened(failure):
     request, round_, dropped = ahead(failure)
     request.finish()
     advances = ["advance, False"] * (2 if failure is None else 1)
@@ -88,27 +85,27 @@ def test_a_request_ahead_that_is_finished_never_happened(failure: Exception | No
     assert (round_.place.positions, round_.place.is_ahead) == (("first",), True)
 
 
-def test_a_request_ahead_that_is_abandoned_never_happened() -> None:
+def test_a_request_ahead_that_is_abandoned_never_happened():
     request, round_, dropped = ahead()
     request.abandon()
     assert (round_.calls, dropped) == (["ask 1", "abandon, False"], [])
     assert (round_.place.positions, round_.place.is_ahead) == (("first",), True)
 
 
-def test_a_request_ahead_that_is_taken_leaves_runners_where_they_are() -> None:
+def test_a_request_ahead_that_is_taken_leaves_runners_where_they_are():
     request, round_, dropped = ahead()
     assert request.take().num_episodes_lost == 2
     assert (round_.calls, dropped) == (["ask 1", *["advance, True"] * 2, "end"], [])
     assert (round_.place.positions, round_.place.is_ahead) == (("others",), False)
 
 
-def test_a_request_ahead_answers_what_is_asked_for_of_runners_that_hold_what_they_are_to() -> None:
+def test_a_request_ahead_answers_what_is_asked_for_of_runners_that_hold_what_they_are_to():
     policy, other = PolicySnapshot(), PolicySnapshot()
 
-    def answers(now: Any, *, sent: Any = policy, is_given_up: bool = False) -> bool:
+    def answers(now, *, sent=policy, is_given_up=False):
         place = SimpleNamespace(positions=(), is_given_up=is_given_up, sent=sent)
-        places: dict[int, Any] = {1: place}
-        asked: dict[int, Any] = {1: "10 steps"}
+        places = {1: place}
+        asked = {1: "10 steps"}
         request = RequestAhead(GivesUp(place), places, lambda *_: None, requests=asked, asks={})
         return request.answers({1: now}, policy)
 
@@ -124,15 +121,15 @@ def test_a_request_ahead_answers_what_is_asked_for_of_runners_that_hold_what_the
 class UnderWay:
     """Calls under way that may fail when they are waited for."""
 
-    def __init__(self, failure: BaseException | None = None) -> None:
+    def __init__(self, failure=None):
         self.failure, self.calls = failure, list[str]()
 
-    def finish(self) -> None:
+    def finish(self):
         self.calls.append("finish")
         if self.failure is not None:
             raise self.failure
 
-    def abandon(self) -> None:
+    def abandon(self):
         self.calls.append("abandon")
 
 
@@ -145,10 +142,8 @@ class UnderWay:
         ("abandon", None, ["abandon"]),
     ],
 )
-def test_what_was_under_way_is_over_however_it_ends(
-    method: str, failure: BaseException | None, calls: list[str]
-) -> None:
-    asking: Any = EnvRunnerGroup(config=small_ppo())._asking
+def test_what_was_under_way_is_over_however_it_ends(method, failure, calls):
+    asking = EnvRunnerGroup(config=small_ppo())._asking
     asking.under_way = one = UnderWay(failure)
     with contextlib.nullcontext() if failure is None else pytest.raises(type(failure)):
         getattr(asking, method)()
