@@ -78,7 +78,7 @@ def undisturbed(num_iterations: int = 2) -> bytes:
 
 
 def places_of(algo: Algorithm) -> list[RayPlace]:
-    pool: Any = algo.env_runner_group._asking._pool
+    pool: Any = algo.env_runner_group._runners._pool
     return list(pool.places.values())
 
 
