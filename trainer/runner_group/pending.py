@@ -120,8 +120,5 @@ class Pending:
 
 def answers(pendings: Collection[Pending]) -> dict[int, Any]:
     """What calls returned, by runner number, ascending."""
-    return {
-        pending.index: pending.answer
-        for pending in sorted(pendings, key=lambda pending: pending.index)
-        if pending.answer is not None
-    }
+    found = {each.index: each.answer for each in pendings if each.answer is not None}
+    return dict(sorted(found.items())) if len(found) > 1 else found

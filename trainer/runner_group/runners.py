@@ -2,7 +2,7 @@
 
     runners.begin()                                         what is in flight is finished first
     pending = runners.ask(1, Ask("sample", (request,)))     returns at once
-    runners.wait([pending])                                 until it is over
+    runners.wait()                                          until it is over
     runners.drop()                                          kills workers that are at work
 
     a call:        (start → report) → request → answer
@@ -14,6 +14,7 @@ asked twice. Nothing is committed here: whoever asked takes the answers.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import traceback
 from collections.abc import Callable, Collection, Mapping
@@ -107,6 +108,7 @@ class Runners:
         self._in_flight: dict[int, Pending] = {}
         self._ended: list[Pending] = []
         self._inline: InlinePlace | None = None
+        self._deferred: Callable[[], AbstractContextManager[object]] = signals_deferred
         self._pool = self._make_pool()
 
     # ---- asking
@@ -125,7 +127,7 @@ class Runners:
                 for index, ask in asks.items()
                 if not by_index[index].is_given_up
             ]
-            self.wait(pendings)
+            self.wait()
             return pendings
 
     def alone(self) -> AbstractContextManager[None]:
@@ -154,8 +156,12 @@ class Runners:
                 "which is at work itself. Ask between two iterations, or in a callback of the "
                 "algorithm, such as on_train_result."
             )
-        self.finish()
-        self.drop()  # nothing, unless a second Ctrl-C has cut it short
+        if self.owner is not None:
+            self.finish()
+        if self._in_flight:  # nothing, unless an interrupt came between two calls
+            self.drop()
+        if self._records.is_remote:
+            self._pool.kill_busy()  # likewise, unless a second one has cut `drop` short
         self.owner = owner
 
     def ask(
@@ -184,6 +190,9 @@ class Runners:
             return pending
         record = self._records.by_index[index]
         pending = Pending(index, record, policy or self._records.policy, ask, is_wanted)
+        if ask is None and self._pool[index].is_running:
+            pending.is_over = True
+            return pending
         self._in_flight[index] = pending
         if self._records.is_remote:
             try:
@@ -194,15 +203,13 @@ class Runners:
                 raise
         return pending
 
-    def wait(self, pendings: Collection[Pending], timeout_s: float = math.inf) -> bool:
-        """Waits until calls are over, or for a while; returns whether all of them are."""
+    def wait(self, timeout_s: float = math.inf) -> None:
+        """Waits until nothing is in flight, or for a while; see `advance`."""
         until = self.now_s() + timeout_s
-        while not all(pending.is_over for pending in pendings):
-            left_s = until - self.now_s()
-            if left_s <= 0:
-                return False
-            self.advance(left_s)
-        return True
+        while self._in_flight:
+            self.advance(max(0.0, until - self.now_s()))
+            if self.now_s() >= until:
+                return
 
     def advance(self, timeout_s: float) -> list[Pending]:
         """Takes what has come in, and repairs what has failed.
@@ -228,36 +235,36 @@ class Runners:
         return ended
 
     def _advance(self, timeout_s: float) -> None:
-        until = self._pool.now_s() + timeout_s
-        while True:
-            now = self._pool.now_s()
+        now = self._pool.now_s()
+        until = now + timeout_s
+        while self._in_flight:
             dues = self._send_who_is_due(now)
-            if not self._in_flight:
-                return
-            found = self._outcome_within(max(0.0, min([until, *dues]) - now))
+            wait_s = max(0.0, min([until, *dues]) - now)
+            found = self._outcome_within(wait_s, all_wait=len(dues) == len(self._in_flight))
             if found is not None:
-                with signals_deferred():
+                with self._deferred():
                     self._take_outcome(*found)
                 until = now  # now only what else is there already
             elif self._pool.now_s() >= until:
                 return
+            now = self._pool.now_s()
 
     def _send_who_is_due(self, now: float) -> list[float]:
         """Makes or asks runners that are due; returns when others will be."""
         later = []
-        for pending in list(self._in_flight.values()):
+        for pending in self._in_flight.values():
             if pending.due_at is None:
                 continue
             if pending.due_at > now:
                 later.append(pending.due_at)
                 continue
-            with signals_deferred():
+            with self._deferred():
                 self._send(pending)
         return later
 
-    def _outcome_within(self, timeout_s: float) -> tuple[int, Outcome] | None:
-        if not self._pool.pending():
-            self._pool.sleep(timeout_s)  # all wait for their replacement
+    def _outcome_within(self, timeout_s: float, *, all_wait: bool) -> tuple[int, Outcome] | None:
+        if all_wait:  # for their replacement
+            self._pool.sleep(timeout_s)
             return None
         try:
             return self._pool.outcome_within(timeout_s)
@@ -284,8 +291,6 @@ class Runners:
             place.start(factory, self._start_limit)
         elif pending.ask is not None:
             self._submit(pending, pending.ask)
-        else:
-            self._end(pending)
 
     def _submit(self, pending: Pending, ask: Ask) -> None:
         place, sync = self._pool[pending.index], pending.record.sync(pending.policy)
@@ -328,7 +333,8 @@ class Runners:
         if trouble is not None and trouble.noticed_at is not None:
             pending.repair_s += self._pool.now_s() - trouble.noticed_at
             trouble.noticed_at = None
-        pending.add_losses(*pending.record.take_report(report))
+        with signals_deferred():
+            pending.add_losses(*pending.record.take_report(report))
         if pending.ask is None:
             self._end(pending)
         else:
@@ -452,8 +458,9 @@ class Runners:
             engine = InlineEngine(around=single_threaded_blas)
             pool = WorkerPool(names, engine=engine, first=0)
             (self._inline,) = engine.places
+            self._deferred = contextlib.nullcontext  # an interrupt leaves no process half way
             return pool
-        self._inline = None
+        self._inline, self._deferred = None, signals_deferred
         refuse_while_unpacking("Workers")
         classes = [spec.module_class or RLModule for spec in self.agreement.module_specs.values()]
         # Torch takes a second or two to import: once for all workers, not once for each.

@@ -8,7 +8,9 @@ whether there was time for it makes no difference but to the clock.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -60,12 +62,15 @@ class GroupSample:
     @classmethod
     def of(cls, replies: Sequence[SampleReply], *, repair_s: float) -> GroupSample:
         """The sample that some replies make up, in that order."""
+        counts = [reply.counts for reply in replies]
+        if repair_s or not counts:
+            counts.append(PlayCounts(repair_s=repair_s))
         return cls(
             episodes=[episode for reply in replies for episode in reply.episodes],
             records=[record for reply in replies for record in reply.records],
             numbers=[number for reply in replies for number in reply.numbers],
             metrics=[reply.metrics for reply in replies],
-            counts=sum((reply.counts for reply in replies), PlayCounts(repair_s=repair_s)),
+            counts=functools.reduce(operator.add, counts),
         )
 
 
@@ -277,14 +282,14 @@ class Sampler:
         self._ahead = self._runners.owner = None
         for pending in ahead.pendings:
             pending.is_wanted = True
-        self._runners.wait(ahead.pendings)
+        self._runners.wait()
         return ahead.pendings
 
     def wait_for_ahead(self, timeout_s: float) -> None:
         """Waits a while for the sample ahead, so that runners have time to end in good order."""
         if self._ahead is not None:
             with contextlib.suppress(Exception):  # nothing comes of it any more
-                self._runners.wait(self._ahead.pendings, timeout_s)
+                self._runners.wait(timeout_s)
 
     def finish(self) -> None:
         """Waits for the sample ahead and drops it: runners are to be asked for something else.
@@ -295,7 +300,7 @@ class Sampler:
         if ahead is None:
             return
         try:
-            self._runners.wait(ahead.pendings)
+            self._runners.wait()
         except Exception as error:  # noqa: BLE001 - logged; asked for again, the runners raise it again
             failure = error
         self.dropped()

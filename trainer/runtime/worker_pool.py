@@ -138,8 +138,6 @@ class WorkerPool:
         indices = self.pending()
         if not indices:
             raise RuntimeError("No worker owes an answer.")
-        limits = [self[index].stall_limit_s for index in indices]
-        poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
         until = self.now_s() + timeout_s
         while True:
             self._refuse_if_cancelled()
@@ -154,7 +152,12 @@ class WorkerPool:
             if remaining_s <= 0:
                 return None
             self._show_progress(indices)
-            self._arrivals.wait(min(poll_s, remaining_s))
+            limits = [
+                limit for index in indices if (limit := self[index].stall_limit_s) is not None
+            ]
+            self._arrivals.wait(
+                min([_LONGEST_POLL_S, remaining_s, *[each / 10 for each in limits]])
+            )
 
     def _show_progress(self, indices: Sequence[int]) -> None:
         """While workers make progress, so does the call of a process that waits for them."""
