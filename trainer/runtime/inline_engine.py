@@ -52,7 +52,14 @@ class InlinePlace:
         around: Around = contextlib.nullcontext,
         on_kill: Callable[[Any], object] | None = None,
     ) -> None:
-        """Is empty; `on_kill` is called with the handler when the worker is ended."""
+        """Is empty.
+
+        Args:
+            name: what messages call it.
+            around: see `Around`.
+            on_kill: called with a handler that is ended in any way; None leaves one alone that is
+                killed, and closes one that is stopped.
+        """
         self.name = name
         self.handler: Any = None
         self.is_busy = False
@@ -77,6 +84,7 @@ class InlinePlace:
         """Lets another handler be made; the answer is its report."""
         del limit
         self.kill()
+        self._signals.must_end = False
         self._around = self._make_around()
         self._call = partial(self._make, factory)
 
@@ -129,7 +137,7 @@ class InlinePlace:
         """Closes the handler and lets go of it."""
         del grace_s
         try:
-            if self.handler is not None:
+            if self.handler is not None and self._on_kill is None:
                 self.handler.close()
         except Exception as error:  # noqa: BLE001 - told; nothing depends on it any more
             warn_of_close(self.name, describe_failure(error))
