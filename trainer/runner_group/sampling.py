@@ -279,7 +279,7 @@ class Sampler:
         ahead = self._ahead
         if ahead is None or ahead.requests != requests or ahead.policy is not self._records.policy:
             return None
-        self._ahead = self._runners.owner = None
+        self._ahead = None
         for pending in ahead.pendings:
             pending.is_wanted = True
         self._runners.wait()

@@ -198,8 +198,6 @@ class UserCalls:
             self._take(ended)
             for pending in ended:
                 self._sort(pending, is_kept=self._in_flight.pop(pending.index))
-        if not self._in_flight:
-            self._runners.owner = None
         return not self._in_flight
 
     def _sort(self, pending: Pending, *, is_kept: bool) -> None:

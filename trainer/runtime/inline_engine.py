@@ -26,6 +26,7 @@ from trainer.runtime.engine import (
 )
 from trainer.runtime.machine_facts import MachineFacts, facts_of_this_machine
 from trainer.runtime.messages import Success, describe_failure, warn_of_close
+from trainer_toolkit.interrupts import ArrivalFlag
 
 Around = Callable[[], AbstractContextManager[object]]
 """Called when a worker is started; its calls are made inside of what it gives."""
@@ -145,19 +146,6 @@ class InlinePlace:
             self.kill()
 
 
-class _NoArrivals:
-    """Answers are there when they are asked for."""
-
-    def put(self) -> None:
-        """Does nothing."""
-
-    clear = put
-
-    def wait(self, timeout_s: float) -> None:
-        """Sleeps."""
-        time.sleep(timeout_s)
-
-
 class InlineEngine:
     """Runs workers in this process; see `Engine`.
 
@@ -175,9 +163,9 @@ class InlineEngine:
 
     now_s = staticmethod(time.monotonic)
 
-    def make_arrivals(self) -> _NoArrivals:
+    def make_arrivals(self) -> ArrivalFlag:
         """What a new pool of places waits with."""
-        return _NoArrivals()
+        return ArrivalFlag()
 
     def make_place(
         self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing

@@ -1,0 +1,346 @@
+"""Calls of runners from when they are asked until they are over, and who owns them meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checkpoints import encode
+from tests.small_runs import small_ppo
+from trainer import EnvRunnerGroup, SerializationError, TrainerError
+from trainer.runner_group.pending import Ask, Pending
+from trainer.runner_group.plays import TicketPlay
+from trainer.runner_group.repair import _is_logged, _rarely_logged
+from trainer.testing import FakeEngine, ScriptedFault
+
+# ---- what is logged of replacements
+
+
+def record(num_restarts: int, *, in_evaluation: bool) -> Any:
+    spec = SimpleNamespace(in_evaluation=in_evaluation)
+    return SimpleNamespace(num_restarts=num_restarts, spec=spec)
+
+
+def test_every_replacement_of_a_training_runner_is_logged() -> None:
+    assert all(_is_logged(record(number, in_evaluation=False)) for number in range(1, 500))
+    assert _rarely_logged(record(100, in_evaluation=False)) == ""
+
+
+def test_replacements_without_end_of_an_evaluation_runner_are_logged_now_and_then() -> None:
+    logged = [number for number in range(1, 350) if _is_logged(record(number, in_evaluation=True))]
+    assert logged == [*range(1, 21), 100, 200, 300]
+    assert _rarely_logged(record(19, in_evaluation=True)) == ""
+    assert "replacement 20; from now on every 100th" in _rarely_logged(
+        record(20, in_evaluation=True)
+    )
+
+
+# ---- calls
+
+
+@contextlib.contextmanager
+def group_on(
+    *faults: ScriptedFault, num_env_runners: int = 2, recreated: list[int] | None = None
+) -> Iterator[Any]:
+    """A group of runners on a scripted engine that have played a sample."""
+    group = EnvRunnerGroup(
+        config=small_ppo(), num_env_runners=num_env_runners, engine=FakeEngine(*faults)
+    )
+    try:
+        group.sample_env_steps(40)
+        if recreated is not None:
+            group._runners._on_recreated = recreated.extend
+        yield group
+    finally:
+        group.stop()
+
+
+def dies(runner: int, *calls: int, at_sign: int = 5) -> list[ScriptedFault]:
+    """Faults of one runner; its calls are counted from 0, starts included."""
+    place = f"env runner {runner}"
+    return [ScriptedFault("die", place=place, call=call, at_sign=at_sign) for call in calls]
+
+
+IN_THE_SECOND: list[ScriptedFault] = dies(1, 2, 4, 6)
+"""Three deaths at the same place of the second sample: its episodes are given up."""
+
+
+def ping() -> Ask:
+    return Ask("apply", ("ping", {}), is_repeatable=False)
+
+
+def test_a_call_is_over_when_its_runner_has_answered_and_waits_for_no_other() -> None:
+    slow = ScriptedFault("delay", place="env runner 1", call=2, seconds=5.0)
+    with group_on(slow) as group:
+        runners = group._runners
+        runners.begin()
+        first, second = (runners.ask(index, ping()) for index in (1, 2))
+        assert not first.is_over
+        ended = runners.advance(1.0)
+        assert [pending.index for pending in ended] == [2]
+        assert (first.is_over, second.is_over) == (False, True)
+        assert runners.advance(60.0) == [first]
+        assert first.answer.value == "pong"
+        assert runners.advance(60.0) == [], "nothing is in flight"
+
+
+def test_what_repairs_cost_is_in_the_call_until_it_is_noted() -> None:
+    with group_on(*IN_THE_SECOND) as group:
+        runners = group._runners
+        asks = group._sampler._asks(group._sampler._requests(40, by_agent=False))
+        pendings = runners.run(asks)
+        first, second = pendings
+        assert (first.num_restarts, second.num_restarts) == (3, 0)
+        assert first.num_episodes_lost > 0
+        assert first.repair_s > second.repair_s == 0.0
+        assert (group.num_restarts, group._records.take_losses()) == (0, (0, 0))
+        assert runners.note(pendings) == first.repair_s
+        losses = (first.num_episodes_lost, first.num_env_steps_lost)
+        assert (group.num_restarts, group._records.take_losses()) == (3, losses)
+        runners.note(pendings, are_dropped=True)
+        assert group._records.take_losses() == (0, 0)
+
+
+def test_a_call_that_raises_drops_all_that_are_in_flight() -> None:
+    with group_on() as group:
+        runners = group._runners
+        runners.begin()
+        kept = runners.ask(1, ping())
+        with pytest.raises(SerializationError, match="was not asked"):
+            runners.ask(2, Ask("apply", ("ping", {"lock": threading.Lock()})))
+        assert kept.is_over
+        assert kept.answer is None
+        assert runners.advance(60.0) == []
+        assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
+
+
+def test_a_runner_is_made_again_for_a_call_that_was_handed_back_and_takes_the_next_one() -> None:
+    with group_on(*dies(1, 2)) as group:
+        runners = group._runners
+        asks = group._sampler._asks(group._sampler._requests(40, by_agent=False))
+        (request,) = asks[1].arguments
+        runners.begin()
+        first = runners.ask(1, Ask("sample", (request,), handed_back_after=1))
+        assert runners.advance(60.0) == [first]
+        assert first.failure is not None
+        assert first.attempt is not None
+        second = runners.ask(1, ping())
+        runners.wait()
+        assert second.answer is not None
+        assert (first.num_restarts, second.num_restarts) == (1, 0)
+        assert second.repair_s > 0
+
+
+def test_who_was_replaced_is_told_once_and_only_when_it_is_there() -> None:
+    recreated: list[int] = []
+    with group_on(*dies(2, 2), recreated=recreated) as group:
+        group.foreach_env_runner_async(lambda runner: runner.sample(num_timesteps=30))
+        runners = group._runners
+        while not group._records.by_index[2].is_replacement_unreported:
+            group.calls._advance(0.001)
+        runners.fire_recreated()
+        assert recreated == [], "it is being made"
+        group.fetch_ready_async_reqs(timeout_seconds=None)
+        group.fetch_ready_async_reqs()
+        assert recreated == [2]
+
+
+# ---- samples ahead
+
+
+def outcome(group: Any) -> bytes:
+    sample = group.sample_env_steps(40)
+    return encode([group.get_state(), sample.numbers, sample.counts.num_episodes_lost])
+
+
+def finished(group: Any) -> None:
+    group.foreach_env_runner(lambda runner: None)
+
+
+def abandoned(group: Any) -> None:
+    group._runners.abandon()
+
+
+@pytest.mark.parametrize("drop", [finished, abandoned])
+@pytest.mark.parametrize("faults", [[], IN_THE_SECOND])
+def test_a_sample_ahead_that_is_dropped_never_happened(
+    drop: Any, faults: list[ScriptedFault]
+) -> None:
+    with group_on() as group:
+        expected = outcome(group)
+    with group_on(*faults) as group:
+        before = encode(group.get_state())
+        group.begin_sample(40)
+        if faults:
+            record = group._records.by_index[1]
+            positions = record.positions
+            while record.positions is positions:
+                group._runners.advance(0.01)
+        drop(group)
+        assert encode(group.get_state()) == before
+        assert group._records.take_losses() == (0, 0)
+        assert outcome(group) == expected
+
+
+def test_a_sample_ahead_that_is_taken_is_the_sample_with_its_losses() -> None:
+    def played(*, is_ahead: bool) -> tuple[bytes, int]:
+        with group_on(*IN_THE_SECOND) as group:
+            if is_ahead:
+                group.begin_sample(40)
+            found = outcome(group)
+            assert group.num_dropped_ahead == 0
+            return found, group.num_restarts
+
+    assert played(is_ahead=True) == played(is_ahead=False)
+    assert played(is_ahead=True)[1] == 3
+
+
+@pytest.mark.parametrize("change", ["steps", "policy", None])
+def test_a_sample_ahead_is_taken_for_what_was_asked_and_as_runners_are_to_act(
+    change: str | None,
+) -> None:
+    with group_on() as group:
+        group.begin_sample(40)
+        if change == "policy":
+            group._records.policy = replace(group.policy)
+        group.sample_env_steps(48 if change == "steps" else 40)
+        assert group.num_dropped_ahead == (change is not None)
+
+
+def test_an_interrupt_while_a_sample_ahead_is_waited_for_leaves_nothing_of_it() -> None:
+    with group_on() as group:
+        before, undo = encode(group.get_state()), group.mark()
+        group.begin_sample(40)
+        wait = group._runners._pool._arrivals.wait
+
+        def interrupted(timeout_s: float) -> None:
+            group._runners._pool._arrivals.wait = wait
+            raise KeyboardInterrupt
+
+        group._runners._pool._arrivals.wait = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            group.foreach_env_runner(lambda runner: None)
+        assert group._runners.owner is None
+        assert encode(group.get_state()) == before
+        group.begin_sample(40)
+        undo()
+        assert group._runners.owner is None
+        assert encode(group.get_state()) == before
+
+
+def test_no_event_tells_of_runners_that_end_with_a_sample_that_nobody_wanted() -> None:
+    recreated: list[int] = []
+    with group_on(recreated=recreated) as group:
+        group.begin_sample(40)
+        group._runners.abandon()
+        group.sample_env_steps(40)
+        assert recreated == []
+        group._runners.begin()
+        group._runners.ask(1, ping())
+        group._runners.abandon()
+        group.sample_env_steps(40)
+        assert recreated == [1], "that was wanted"
+
+
+# ---- owners
+
+
+class Owner:
+    """Has calls in flight, and may fail when they are waited for."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.failure, self.calls = failure, list[str]()
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+        if self.failure is not None:
+            raise self.failure
+
+    def dropped(self) -> None:
+        self.calls.append("dropped")
+
+
+@pytest.mark.parametrize(
+    ("method", "failure", "calls"),
+    [
+        ("finish", None, ["finish"]),
+        ("begin", None, ["finish"]),
+        ("finish", RuntimeError("of a runner"), ["finish", "dropped"]),
+        ("finish", KeyboardInterrupt(), ["finish", "dropped"]),
+        ("abandon", None, ["dropped"]),
+    ],
+)
+def test_what_is_in_flight_is_over_however_it_ends(
+    method: str, failure: BaseException | None, calls: list[str]
+) -> None:
+    group = EnvRunnerGroup(config=small_ppo())
+    runners: Any = group._runners
+    runners.owner = owner = Owner(failure)
+    with contextlib.nullcontext() if failure is None else pytest.raises(type(failure)):
+        getattr(runners, method)()
+    assert (owner.calls, runners.owner) == (calls, None)
+    runners.finish()
+    runners.abandon()
+    assert owner.calls == calls
+    group.stop()
+
+
+def test_a_call_that_an_interrupt_left_behind_is_dropped_before_the_next() -> None:
+    with group_on() as group:
+        left: Pending = group._runners.ask(1, ping())  # its owner was never noted
+        assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
+        assert left.is_over
+        assert left.answer is None
+
+
+def test_a_play_that_cannot_ask_leaves_nothing_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = TicketPlay._ask
+
+    def interrupted(play: TicketPlay, index: int, share: Any) -> None:
+        ask(play, index, share)
+        raise KeyboardInterrupt
+
+    with group_on() as group:
+        monkeypatch.setattr(TicketPlay, "_ask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            group.begin_play(group._sampler._requests(8, by_agent=False).by_runner[1].assignments)
+        assert group._runners.owner is None
+        assert group._runners.advance(60.0) == []
+
+
+# ---- the runner of this process
+
+
+def test_the_runner_of_this_process_refuses_calls_of_its_own_callbacks() -> None:
+    def ask(**_: Any) -> None:
+        groups[0].foreach_env_runner(lambda runner: None)
+
+    groups: list[Any] = []
+    groups.append(EnvRunnerGroup(config=small_ppo().callbacks(on_episode_end=ask)))
+    with pytest.raises(Exception, match="is at work itself") as raised:
+        groups[0].sample_env_steps(100)
+    assert isinstance(raised.value.__cause__, TrainerError)
+    groups.pop().stop()
+
+
+def test_the_runner_of_this_process_is_kept_after_an_error_and_put_back() -> None:
+    def fail(runner: Any) -> None:
+        runner.sample(num_timesteps=7)
+        raise ZeroDivisionError("mine")
+
+    group: Any = EnvRunnerGroup(config=small_ppo())
+    group.sample_env_steps(40)
+    runner, before = group.local_env_runner, encode(group.get_state())
+    with pytest.raises(ZeroDivisionError, match="mine") as raised:
+        group.foreach_env_runner(fail)
+    assert raised.traceback[-1].name == "fail", "as it was raised, for a debugger"
+    assert group.local_env_runner is runner
+    assert encode(group.get_state()) == before
+    group.stop()
+    assert group.local_env_runner is None
