@@ -65,7 +65,6 @@ class RunnerRecord:
             so for one.
         is_given_up: it failed and may not be replaced.
         had_runner: a runner was complete here; who comes after it replaces it.
-        is_replacement_unreported: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         first_env_states: likewise; empty before it was made.
@@ -92,7 +91,6 @@ class RunnerRecord:
     num_excess_failures: int = 0
     is_given_up: bool = False
     had_runner: bool = False
-    is_replacement_unreported: bool = False
     first_callbacks: State | None = None
     first_tasks: tuple[TaskInForce, ...] = ()
     first_env_states: tuple[bytes | None, ...] = ()

@@ -174,7 +174,6 @@ class Repair:
                 traceback_below(outcome),
             )
         pending.num_restarts += 1
-        record.is_replacement_unreported = True
         return delay_s
 
     def _give_up_episodes(

@@ -107,6 +107,7 @@ class Runners:
         self._on_recreated = on_recreated
         self._in_flight: dict[int, Pending] = {}
         self._ended: list[Pending] = []
+        self._replaced: set[int] = set()  # of whom the event has not told yet
         self._inline: InlinePlace | None = None
         self._deferred: Callable[[], AbstractContextManager[object]] = signals_deferred
         self._pool = self._make_pool()
@@ -284,7 +285,8 @@ class Runners:
         if pending.is_starting or not place.is_running:
             # If there was one, it was ended when an earlier call was cut short, or died in one that
             # could not go on.
-            record.is_replacement_unreported |= record.had_runner
+            if record.had_runner:
+                self._replaced.add(pending.index)
             pending.is_starting = True
             bootstrap = record.bootstrap(pending.policy)
             factory: Any = bootstrap.packed() if self._records.is_remote else bootstrap.here
@@ -351,6 +353,7 @@ class Runners:
             pending = pending.for_nobody()
             self._in_flight[pending.index] = pending
         pending.is_starting, pending.due_at = True, now_s + delay_s
+        self._replaced.add(pending.index)
 
     # ---- what is in flight
 
@@ -428,13 +431,13 @@ class Runners:
 
     def fire_recreated(self) -> None:
         """Fires the event that tells which runners were replaced since it was fired last."""
-        recreated = []
-        for index, record in self._records.by_index.items():
-            is_there = index not in self._in_flight and self._pool[index].is_running
-            if record.is_replacement_unreported and is_there:
-                record.is_replacement_unreported = False
-                recreated.append(index)
+        recreated = [
+            index
+            for index in sorted(self._replaced)
+            if index not in self._in_flight and self._pool[index].is_running
+        ]
         if recreated:
+            self._replaced.difference_update(recreated)
             self._on_recreated(recreated)
 
     # ---- processes
@@ -490,6 +493,7 @@ class Runners:
         spec = self._records.spec
         self._pool.stop()
         self._records.make_anew(spec, num_env_runners)
+        self._replaced.clear()
         self._pool = self._make_pool()
 
     def end_runner(self, index: int) -> None:
