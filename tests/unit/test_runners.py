@@ -93,7 +93,7 @@ def test_a_call_is_over_when_its_runner_has_answered_and_waits_for_no_other() ->
 def test_what_repairs_cost_is_in_the_call_until_it_is_noted() -> None:
     with group_on(*IN_THE_SECOND) as group:
         runners = group._runners
-        asks = group._sampler._asks(group._sampler._requests(40, by_agent=False))
+        asks = group._sampler.asks_for(40, by_agent=False)
         pendings = runners.run(asks)
         first, second = pendings
         assert (first.num_restarts, second.num_restarts) == (3, 0)
@@ -123,7 +123,7 @@ def test_a_call_that_raises_drops_all_that_are_in_flight() -> None:
 def test_a_runner_is_made_again_for_a_call_that_was_handed_back_and_takes_the_next_one() -> None:
     with group_on(*dies(1, 2)) as group:
         runners = group._runners
-        asks = group._sampler._asks(group._sampler._requests(40, by_agent=False))
+        asks = group._sampler.asks_for(40, by_agent=False)
         (request,) = asks[1].arguments
         runners.begin()
         first = runners.ask(1, Ask("sample", (request,), handed_back_after=1))
@@ -308,8 +308,9 @@ def test_a_play_that_cannot_ask_leaves_nothing_in_flight(monkeypatch: pytest.Mon
 
     with group_on() as group:
         monkeypatch.setattr(TicketPlay, "_ask", interrupted)
+        (request,) = group._sampler.asks_for(8, by_agent=False)[1].arguments
         with pytest.raises(KeyboardInterrupt):
-            group.begin_play(group._sampler._requests(8, by_agent=False).by_runner[1].assignments)
+            group.begin_play(request.assignments)
         assert group._runners.owner is None
         assert group._runners.advance(60.0) == []
 

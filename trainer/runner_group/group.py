@@ -121,7 +121,6 @@ class EnvRunnerGroup:
         self.slot_states = SlotStates(self._records)
         self.tasks = EnvTasks(self._records)
         self._sampler = Sampler(self._records, self._runners, self.slot_states, crash_files)
-        self._play: TicketPlay | None = None  # the last one
         if is_direct and setup:
             self.start()
 
@@ -286,14 +285,13 @@ class EnvRunnerGroup:
             steps_per_chunk=steps_per_chunk,
             returns_episodes=False,
         )
-        self._play = TicketPlay(
+        return TicketPlay(
             self._runners,
             self._records,
             tickets=tickets,
             request=request,
             waits_for_all=waits_for_all,
         )
-        return self._play
 
     def is_playing(self, play: TicketPlay) -> bool:
         """Whether the runners were asked for nothing else since this play began."""
@@ -310,8 +308,7 @@ class EnvRunnerGroup:
 
     def abandon_play(self, *, but: TicketPlay | None = None) -> None:
         """Ends the play that goes on, if there is one; nothing comes of it."""
-        play = self._play
-        if play is not None and self.is_playing(play) and play is not but:
+        if self._runners.owner not in (None, but, self.calls, self._sampler):
             self._runners.abandon()
 
     def replay(self, record: State) -> SampleReply | None:

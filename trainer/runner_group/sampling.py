@@ -13,7 +13,7 @@ import logging
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainer.env_runners.messages import (
     Assignment,
@@ -74,15 +74,7 @@ class GroupSample:
         )
 
 
-# ---- requests
-
-
-class _Steps(NamedTuple):
-    """What is shared out; see `EnvRunnerGroup.sample_env_steps` and `sample_agent_steps`."""
-
-    number: int
-    counted: str
-    whole_episodes: bool
+# ---- what is asked
 
 
 @dataclass(frozen=True)
@@ -90,46 +82,33 @@ class _Shares:
     """How steps are shared out over the slots: the same for every sample of as many steps.
 
     Attributes:
-        steps: what was shared out.
+        steps: what was shared out: a number, the unit, and whether episodes are played to the end.
         by_index: of the runners to which.
         assignments: by runner number.
         most_steps: of a slot.
     """
 
-    steps: _Steps
+    steps: tuple[int, str, bool]
     by_index: Mapping[int, RunnerRecord]
     assignments: Mapping[int, tuple[Assignment, ...]]
     most_steps: int
 
     @classmethod
-    def of(
-        cls,
-        slots: Sequence[Assignment],
-        steps: _Steps,
-        by_index: Mapping[int, RunnerRecord],
-    ) -> _Shares:
+    def of(cls, steps: tuple[int, str, bool], by_index: Mapping[int, RunnerRecord]) -> _Shares:
         """The shares of all slots, in their order."""
-        return cls(
-            steps,
-            by_index,
-            {
-                index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
-                for index, spec in ((index, record.spec) for index, record in by_index.items())
-            },
-            max(slot.num_steps or 0 for slot in slots),
-        )
-
-
-class _Requests(NamedTuple):
-    """What runners are asked for one sample.
-
-    Attributes:
-        by_runner: requests by runner number.
-        most_steps: of a slot.
-    """
-
-    by_runner: dict[int, SampleRequest]
-    most_steps: int
+        number, unit, whole_episodes = steps
+        specs = {index: record.spec for index, record in by_index.items()}
+        slots = [
+            Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({unit: share}))
+            for slot, share in enumerate(
+                share_out(number, sum(spec.num_envs for spec in specs.values()))
+            )
+        ]
+        assignments = {
+            index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
+            for index, spec in specs.items()
+        }
+        return cls(steps, by_index, assignments, max(slot.num_steps or 0 for slot in slots))
 
 
 @dataclass(frozen=True)
@@ -137,13 +116,13 @@ class _Ahead:
     """A sample that was asked for before it is needed.
 
     Attributes:
-        requests: by runner number.
+        asks: by runner number.
         policy: with which it is played.
         pendings: the calls.
         undo: puts the slots back to before it.
     """
 
-    requests: Mapping[int, SampleRequest]
+    asks: Mapping[int, Ask]
     policy: PolicySnapshot
     pendings: Sequence[Pending]
     undo: Undo
@@ -178,51 +157,46 @@ class Sampler:
         self._unreported_repair_s = 0.0  # of samples that were dropped
 
     def sample(self, num_steps: int, **options: Any) -> GroupSample:
-        """Plays steps, shared out over all slots; arguments as of `_requests`."""
-        requests = self._requests(num_steps, **options)
-        pendings = self._taken_ahead(requests.by_runner)
+        """Plays steps, shared out over all slots; arguments as of `asks_for`."""
+        asks = self.asks_for(num_steps, **options)
+        pendings = self._taken_ahead(asks)
         if pendings is None:
-            pendings = self._runners.run(self._asks(requests))
+            pendings = self._runners.run(asks)
         repair_s = self._runners.note(pendings)
-        sample = self._committed(requests.by_runner, answers(pendings), repair_s=repair_s)
+        sample = self._committed(asks, answers(pendings), repair_s=repair_s)
         self._records.healthy_or_raise()
         return sample
 
-    def _requests(
+    def asks_for(
         self, num_steps: int, *, by_agent: bool, whole_episodes: bool = False, **options: Any
-    ) -> _Requests:
-        """Requests that share steps out over all slots."""
+    ) -> dict[int, Ask]:
+        """Requests that share steps out over all slots, by runner number.
+
+        Args:
+            num_steps: of all slots together.
+            by_agent: count agent steps, if there are several agents.
+            whole_episodes: every slot ends its last episode.
+            options: of `SampleRequest`.
+        """
         is_by_agent = by_agent and self._runners.agreement.agents is not None
-        counted = "num_agent_steps" if is_by_agent else "num_env_steps"
-        steps = _Steps(num_steps, counted, whole_episodes)
+        steps = num_steps, "num_agent_steps" if is_by_agent else "num_env_steps", whole_episodes
         by_index, shares = self._records.by_index, self._shares
         if shares is None or shares.steps != steps or shares.by_index is not by_index:
-            slots = [
-                Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
-                for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
-            ]
-            shares = self._shares = _Shares.of(slots, steps, by_index)
-        requests = {
-            index: SampleRequest(assignments, **options)
-            for index, assignments in shares.assignments.items()
-        }
-        return _Requests(requests, shares.most_steps)
-
-    def _asks(self, requests: _Requests) -> dict[int, Ask]:
+            shares = self._shares = _Shares.of(steps, by_index)
         return {
             index: Ask(
                 "sample",
-                (request,),
+                (SampleRequest(assignments, **options),),
                 # No episode is shorter than a step.
-                max_new_episodes=requests.most_steps,
+                max_new_episodes=shares.most_steps,
                 limit=self._runners.limit,
             )
-            for index, request in requests.by_runner.items()
+            for index, assignments in shares.assignments.items()
         }
 
     def _committed(
         self,
-        requests: Mapping[int, SampleRequest],
+        asks: Mapping[int, Ask],
         replies: Mapping[int, SampleReply],
         *,
         repair_s: float,
@@ -234,7 +208,7 @@ class Sampler:
         for index, reply in replies.items():
             record = self._records.by_index[index]
             if reply.restarts.num_episodes_lost:
-                self._keep_lost(record, requests[index], reply)
+                self._keep_lost(record, asks[index], reply)
             creation_metrics += record.take_creation_metrics()
             record.commit_reply(reply)
         repair_s, self._unreported_repair_s = repair_s + self._unreported_repair_s, 0.0
@@ -244,10 +218,10 @@ class Sampler:
             sample = replace(sample, metrics=creation_metrics + sample.metrics)
         return self.with_losses(sample)
 
-    def _keep_lost(self, record: RunnerRecord, request: SampleRequest, reply: SampleReply) -> None:
+    def _keep_lost(self, record: RunnerRecord, ask: Ask, reply: SampleReply) -> None:
         """Keeps a request in which episodes were given up with their sub-env."""
         why = "\n".join(reply.restarts.texts)
-        kept = self._crash_files.write(record, self._records.policy, request, why=why)
+        kept = self._crash_files.write(record, self._records.policy, *ask.arguments, why=why)
         if kept:
             _LOGGER.warning("%s gave episodes up.%s", record.name.capitalize(), kept)
 
@@ -264,20 +238,19 @@ class Sampler:
     # ---- ahead
 
     def begin(self, num_steps: int, **options: Any) -> None:
-        """Asks for the next sample, and does not wait; arguments as of `_requests`."""
+        """Asks for the next sample, and does not wait; arguments as of `asks_for`."""
         self._runners.begin(self)
-        requests, policy = self._requests(num_steps, **options), self._records.policy
-        undo, asks = self._slot_states.mark(), self._asks(requests)
+        asks, undo = self.asks_for(num_steps, **options), self._slot_states.mark()
         pendings = [
             self._runners.ask(index, asks[index], is_wanted=False)
             for index in self._records.healthy()
         ]
-        self._ahead = _Ahead(requests.by_runner, policy, pendings, undo)
+        self._ahead = _Ahead(asks, self._records.policy, pendings, undo)
 
-    def _taken_ahead(self, requests: Mapping[int, SampleRequest]) -> Sequence[Pending] | None:
+    def _taken_ahead(self, asks: Mapping[int, Ask]) -> Sequence[Pending] | None:
         """The calls of the sample that was asked for ahead, if that is what is wanted now."""
         ahead = self._ahead
-        if ahead is None or ahead.requests != requests or ahead.policy is not self._records.policy:
+        if ahead is None or ahead.asks != asks or ahead.policy is not self._records.policy:
             return None
         self._ahead = None
         for pending in ahead.pendings:

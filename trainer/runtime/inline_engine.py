@@ -71,12 +71,10 @@ class InlinePlace:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a worker, or is to be one."""
         return self.handler is not None or self._call is not None
 
     @property
     def owes_answer(self) -> bool:
-        """Whether there is a call to be made."""
         return self._call is not None
 
     has_answer = owes_answer
@@ -118,11 +116,10 @@ class InlinePlace:
         self._signals.must_end = True
 
     def idle_s(self) -> float:
-        """It is never waited for."""
-        return 0.0
+        return 0.0  # it is never waited for
 
     def kill_if_stalled(self) -> None:
-        """Nothing is under way between two looks."""
+        return  # nothing goes on between two looks
 
     def kill(self) -> None:
         """Lets go of the handler, and of a call that was not made."""
@@ -132,7 +129,7 @@ class InlinePlace:
             self._on_kill(handler)
 
     def request_close(self) -> None:
-        """Does nothing: `stop` closes at once."""
+        pass  # `stop` closes at once
 
     def stop(self, grace_s: float) -> None:
         """Closes the handler and lets go of it."""
@@ -164,29 +161,25 @@ class InlineEngine:
     now_s = staticmethod(time.monotonic)
 
     def make_arrivals(self) -> ArrivalFlag:
-        """What a new pool of places waits with."""
         return ArrivalFlag()
 
     def make_place(
         self, name: str, *, arrivals: Arrivals, inherit: Inherit = nothing
     ) -> InlinePlace:
-        """Makes an empty place."""
         del arrivals, inherit
         place = InlinePlace(name, around=self._around)
         self.places.append(place)
         return place
 
     def preload(self, modules: Sequence[str]) -> None:
-        """Does nothing."""
+        pass
 
     def publish(self, value: Any, *, name: str) -> Any:
-        """The value itself."""
         del name
-        return value
+        return value  # nothing travels
 
     def machines(self) -> Sequence[MachineFacts]:
-        """This one."""
         return [facts_of_this_machine()]
 
     def close(self) -> None:
-        """Does nothing."""
+        pass
