@@ -6,7 +6,6 @@ named as this file names them are ever counted or removed: what a user saves bes
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import weakref
@@ -97,12 +96,7 @@ def release_directories(algorithm: AlgorithmView) -> None:
 def _claimed(path: Path) -> _Claim:
     try:
         make_directories(path, FileSystem())
-        claim = _Claim(path)
-        remove_unfinished(path, FileSystem())
-        for folder in path.glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # only what is empty can be removed so
-                folder.rmdir()
-        return claim
+        return _Claim(path)
     except BlockingIOError as error:
         raise CheckpointWriteError(
             f"{path} is in use: the run of another process keeps its checkpoints there. Two runs "
@@ -194,6 +188,8 @@ class CheckpointDirectory:
     def remove(self, names: Sequence[str], *, saved: str, is_verified: bool = False) -> None:
         """Removes checkpoints by name, after one that was just saved has been verified.
 
+        What killed saves and removals left goes, too.
+
         Args:
             names: what to remove; names that do not exist are passed over.
             saved: the name of the new one, which has to be whole before others go.
@@ -207,6 +203,7 @@ class CheckpointDirectory:
             verify(self.path / saved)
         for path in present:
             remove_checkpoint(path, FileSystem())
+        remove_unfinished(self.path, FileSystem())
 
     def set_later_aside(self, iteration: int, *, files: Sequence[str] = ()) -> Path | None:
         """Moves checkpoints of later iterations out of the directory, to a new one beside it.

@@ -141,6 +141,15 @@ def test_hundreds_of_kills_make_no_difference(
     assert killed.hits.total() >= 8
 
 
+def test_what_a_kill_left_of_an_old_checkpoint_goes_with_the_next_save(tmp_path: Path) -> None:
+    saving = ("--checkpoint-every", 1, "--keep", 2)
+    train(tmp_path, "--stop-iterations", 3, *saving)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    (checkpoints / "000001").mkdir()  # killed before the directory itself was removed
+    run("resume", "run", "--stop-iterations", 4, *saving, folder=tmp_path)
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["000003", "000004"]
+
+
 def test_a_run_that_was_killed_before_it_saved_anything_is_begun_anew(tmp_path: Path) -> None:
     """So `local-trainer resume run || local-trainer train …` always goes on."""
     train(tmp_path, "--stop-iterations", 2)

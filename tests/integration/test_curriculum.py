@@ -258,11 +258,11 @@ def _forget_tasks(slot: dict[str, Any]) -> None:
 
 
 def _forget_changes(slot: dict[str, Any]) -> None:
-    slot["tasks"] = [[0, slot["tasks"][-1][1]]]
+    slot["tasks"] = [{**slot["tasks"][-1], "step": 0}]
 
 
 def _forget_when(slot: dict[str, Any]) -> None:
-    slot["tasks"] = [[0, task] for _, task in slot["tasks"]]
+    slot["tasks"] = [{**entry, "step": 0} for entry in slot["tasks"]]
 
 
 @pytest.mark.parametrize("forget", [_forget_tasks, _forget_changes, _forget_when])

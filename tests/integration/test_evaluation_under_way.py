@@ -146,7 +146,8 @@ def test_one_of_earlier_weights_begins_again_after_a_restore(
         gate.unlink()
         expected = next_evaluation(algo)
     assert state["evaluation"]["running"]["iteration"] == iteration
-    assert encode({"default_policy": state["evaluation"]["running"]["weights"]["state"]}) != weights
+    running = state["evaluation"]["running"]["weights"]["modules"]
+    assert encode({name: module["state"] for name, module in running.items()}) != weights
     with made(seed=6).build_algo() as other:
         other.restore_from_path(path)
         again = other.save_to_path(tmp_path / "again")

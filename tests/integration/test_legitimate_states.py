@@ -149,7 +149,8 @@ def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
     check_shape(state, evaluation_state(policy))
     # By a setting that the restore may have changed.
     clipped: dict[str, Any] = {"rewards": {"clip": True, "factor": None}}
-    running = {"running": {**Subject(policy, iteration=1).get_state(), "normalization": clipped}}
+    by_module = {"normalization": {"default_policy": clipped}}
+    running = {"running": {**Subject(policy, iteration=1).get_state(), **by_module}}
     check_shape({**state, **running}, evaluation_state(policy))
     clipped["rewards"]["clip"] = "x"
     with pytest.raises(CheckpointMismatchError, match="'clip'"):

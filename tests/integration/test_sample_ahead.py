@@ -393,7 +393,8 @@ def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
-        assert algo.get_state()["sample_ahead"]["acting"]["weights"]["version"] == 1
+        acting = algo.get_state()["sample_ahead"]["acting"]["weights"]["modules"]
+        assert acting["default_policy"]["version"] == 1
         trained(algo, 1)
         expected = learnt(algo)
         algo.set_state(state)

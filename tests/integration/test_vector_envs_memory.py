@@ -19,6 +19,7 @@ from trainer.connectors import ObservationEncoder, PreviousSteps
 from trainer.env_runners.messages import SlotPosition
 from trainer.modules import RLModule
 from trainer.types import Array
+from trainer_toolkit.plain_classes import to_plain
 
 MODES = list(AutoresetMode)
 
@@ -118,13 +119,11 @@ def test_a_restored_run_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -
 def test_a_state_forgotten_in_positions_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to_state = SlotPosition.to_state
-
-    def forgetting(self: SlotPosition) -> dict[str, Any]:
-        return {key: value for key, value in to_state(self).items() if key != "memory"}
+    def forgetting(position: SlotPosition) -> dict[str, Any]:
+        return {key: value for key, value in to_plain(position).items() if key != "memory"}
 
     undisturbed = learnt_state(ppo("gru"), 3)
-    monkeypatch.setattr(SlotPosition, "to_state", forgetting)
+    monkeypatch.setattr("trainer.runner_group.records.to_plain", forgetting)
     with ppo("gru").build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")

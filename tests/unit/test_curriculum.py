@@ -26,6 +26,7 @@ from trainer.envs.tasks import (
 )
 from trainer.errors import TaskError
 from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
+from trainer_toolkit.plain_classes import from_plain, to_plain
 from trainer_toolkit.trees import same
 
 
@@ -265,8 +266,8 @@ def test_positions_with_tasks_survive_saving_and_keep_the_task_of_now(
     pairs: list[tuple[int, int]], is_running: bool, new_task: int
 ) -> None:
     position = SlotPosition(4, 17 if is_running else None, tasks=tasks_at(*pairs))
-    assert SlotPosition.from_state(position.to_state()) == position
-    assert ("tasks" in position.to_state()) is bool(pairs)
+    assert from_plain(SlotPosition, to_plain(position)) == position
+    assert ("tasks" in to_plain(position)) is bool(pairs)
     assert position.restarted(2) == SlotPosition(6, tasks=position.task_now)
     changed = position.with_task(new_task)
     assert changed.tasks[-1].task == new_task

@@ -14,6 +14,7 @@ from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream, Role
 from trainer.testing.envs import ContinuousEnv, CountdownEnv, UnseededEnv
+from trainer_toolkit.plain_classes import from_plain, to_plain
 
 SEED = 123
 
@@ -137,8 +138,8 @@ def test_a_position_is_the_same_after_a_way_through_plain_data() -> None:
     slot = new_slot()
     begin(slot)
     whole = position_after(slot, (1, 0), (1,), keep_chunk=True)
-    again = SlotPosition.from_state(whole.to_state())
-    assert again.to_state() == whole.to_state()
+    again = from_plain(SlotPosition, to_plain(whole))
+    assert to_plain(again) == to_plain(whole)
     assert isinstance(again.actions, tuple)
 
 

@@ -14,6 +14,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.seeding import NoiseStream, Role
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import TaskCountdownEnv
+from trainer_toolkit.plain_classes import from_plain, to_plain
 from trainer_toolkit.trees import same
 
 LONG = {"min_length": 20, "max_length": 20}
@@ -56,7 +57,7 @@ def test_nothing_is_played_again_if_there_is_a_state() -> None:
     whole = position_after(slot, (1, 0, 1), (0, 0, 1, 1))
     env = Counted({**LONG, "first_seed": 99})
     other = new_slot(env)
-    assert other.put_back(SlotPosition.from_state(whole.to_state()), 0, unchanged)
+    assert other.put_back(from_plain(SlotPosition, to_plain(whole)), 0, unchanged)
     assert env.num_steps == 0
     assert (other.env_seed, other.episode_number, other.num_steps_played) == (123, 0, 7)
     play(slot, 1, 0, 1)
@@ -70,10 +71,10 @@ def test_nothing_is_played_again_if_there_is_a_state() -> None:
 def test_without_the_state_the_same_episode_is_lost() -> None:
     slot = new_slot(Counted(LONG))
     begin(slot)
-    state = position_after(slot, (1, 0, 1)).to_state()
+    state = to_plain(position_after(slot, (1, 0, 1)))
     del state["env_state"]  # as in checkpoints of earlier releases
     assert not new_slot(Counted({**LONG, "first_seed": 99})).put_back(
-        SlotPosition.from_state(state), 0, unchanged
+        from_plain(SlotPosition, state), 0, unchanged
     )
 
 
@@ -227,7 +228,7 @@ def test_tasks_are_in_force_before_and_after_a_state() -> None:
     whole = slot.take_position()
     for position, task in ((whole, 3), (whole.with_task(4), 4)):
         other = new_slot(WithTask(LONG))
-        assert other.put_back(SlotPosition.from_state(position.to_state()), 0, unchanged)
+        assert other.put_back(from_plain(SlotPosition, to_plain(position)), 0, unchanged)
         assert other.env.unwrapped.get_task() == task  # type: ignore[attr-defined]
         assert other.take_position().tasks == position.tasks
         assert other.take_position().env_state == whole.env_state
@@ -256,7 +257,7 @@ def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task
     whole = position_after(slot, (1, 0)).with_task(4)
     slot.set_task(4)
     other = new_slot(Derived(LONG))
-    assert other.put_back(SlotPosition.from_state(whole.to_state()), 0, unchanged)
+    assert other.put_back(from_plain(SlotPosition, to_plain(whole)), 0, unchanged)
     for env in (slot, other):
         play(env, 1, 1)
     assert same(other.observation, slot.observation)
@@ -289,8 +290,8 @@ def test_a_saved_slot_holds_the_state_as_plain_data() -> None:
     slot = new_slot(Counted(LONG))
     begin(slot)
     whole = position_after(slot, (1,))
-    state = whole.to_state()
+    state = to_plain(whole)
     assert whole.env_state is not None
     assert state["env_state"] == decode(whole.env_state)
     assert state["env_state"]["layers"][0][1]["steps"] == 1
-    assert SlotPosition.from_state(state) == whole
+    assert from_plain(SlotPosition, state) == whole

@@ -29,6 +29,7 @@ from trainer.config.settings import (
     Setting,
     Translation,
     assignment,
+    copied_values,
     copy_value,
     deep_merge,
     freeze_value,
@@ -286,7 +287,8 @@ class ConfigValues:
         return SettingsDict(self._names, self._copies())
 
     def _copies(self) -> dict[str, Any]:
-        return {name: copy_value(self.read_value(name)) for name in self._names.settings}
+        defaults = {name: setting.default for name, setting in self._names.settings.items()}
+        return copied_values({**defaults, **self._values})
 
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:

@@ -431,8 +431,6 @@ def copy_value(value: Any) -> Any:
     Raises:
         ConfigError: it is nested too deep, or holds itself.
     """
-    if type(value) in _UNCHANGEABLE:  # most are; every `train()` copies all settings several times
-        return value
     try:
         return mapped(lambda leaf: leaf.copy() if isinstance(leaf, _COPIED) else leaf, value)
     except RecursionError as cause:
@@ -440,6 +438,14 @@ def copy_value(value: Any) -> Any:
             f"A value is nested very deep, or holds itself: {shown(value)}. Settings are flat or a "
             "few levels deep; give an object of a class of your own for more."
         ) from cause
+
+
+def copied_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same names with copies; most values cannot be changed, and every result has them all."""
+    return {
+        name: value if type(value) in _UNCHANGEABLE else copy_value(value)
+        for name, value in values.items()
+    }
 
 
 def freeze_value(value: Any) -> Any:

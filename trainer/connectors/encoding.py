@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import gymnasium as gym
 import numpy as np
@@ -31,8 +31,8 @@ from trainer.spaces import (
     split_observation,
 )
 from trainer.types import Array, FloatArray, State
-from trainer_toolkit import checks
 from trainer_toolkit.checks import ANY_NUMBER, dict_of, fields
+from trainer_toolkit.plain_classes import RARE
 
 # ---- normalization
 #
@@ -229,43 +229,13 @@ class Normalization:
         rewards: None leaves them as the env paid them.
     """
 
-    observations: ObservationNormalizer | None = None
-    rewards: RewardTransform | None = None
-
-    @classmethod
-    def from_state(cls, state: State) -> Normalization:
-        """What plain data tells of; one of the two that is None or missing is not in force."""
-        observations, rewards = state.get("observations"), state.get("rewards")
-        arrays = {name: np.array(rows) for name, rows in (observations or {}).items()}
-        return cls(
-            None if observations is None else ObservationNormalizer(**arrays),
-            None if rewards is None else RewardTransform(**rewards),
-        )
-
-    def to_state(self, array: Callable[[Array], Any]) -> State:
-        """Plain data, without what is not in force; `array` says how arrays are kept."""
-        observations, rewards = self.observations, self.rewards
-        state: State = {}
-        if observations is not None:
-            state["observations"] = {
-                name: array(getattr(observations, name)) for name in ("mean", "factors", "limits")
-            }
-        if rewards is not None:
-            state["rewards"] = {"clip": rewards.clip, "factor": rewards.factor}
-        return state
+    observations: Annotated[ObservationNormalizer | None, RARE] = None
+    rewards: Annotated[RewardTransform | None, RARE] = None
 
     def rewards_to_learn(self, rewards: Any) -> Any:
         """What a learner takes for the rewards of single steps, [B] of floats."""
         return rewards if self.rewards is None else self.rewards(rewards)
 
-
-REWARDS_STATE: Final = checks.fields(
-    {
-        "clip": checks.either(checks.ANY_NUMBER, checks.FLAG, checks.NOTHING),
-        "factor": checks.either(checks.ANY_NUMBER, checks.NOTHING),
-    }
-)
-"""The shape of a `RewardTransform` as plain data."""
 
 NOTHING: Final = Normalization()
 """Changes nothing: what is in force unless a config says otherwise."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 
 import gymnasium
 
@@ -23,14 +23,12 @@ from trainer.modules.module_table import table_from_record, table_record
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role
 from trainer.types import AgentId, Array, FloatArray, ModuleId, State
+from trainer_toolkit import checks
+from trainer_toolkit.plain_classes import NOT_KEPT, RARE, Plain, from_plain, itself, to_plain
 
 # ---- messages
 #
 # All are frozen values, for they cross the process boundary.
-
-
-def _itself(array: Array) -> Array:
-    return array
 
 
 # ---- env restarts
@@ -166,6 +164,10 @@ class EnvRunnerSpec:
         )
 
 
+_DECODED: Final = Plain(check=checks.anything(), to=decode, back=encode, is_rare=True)
+"""Of what is kept as bytes, and is looked into in a checkpoint."""
+
+
 @dataclass(frozen=True)
 class SlotPosition:
     """Where an env slot stands between two requests.
@@ -206,14 +208,14 @@ class SlotPosition:
     observation: Any = None
     episode: State | None = None
     earlier_chunks: tuple[State, ...] = ()
-    continues: bool = False
-    tasks: tuple[TaskInForce, ...] = ()
-    env_state: bytes | None = None
-    carried_state: bytes | None = None
-    env_state_trouble: str = ""
-    connectors: State | None = None
-    memory: Any = None
-    steps_ahead: int = 0
+    continues: Annotated[bool, NOT_KEPT] = False
+    tasks: Annotated[tuple[TaskInForce, ...], RARE] = ()
+    env_state: Annotated[bytes | None, _DECODED] = None
+    carried_state: Annotated[bytes | None, _DECODED] = None
+    env_state_trouble: Annotated[str, NOT_KEPT] = ""
+    connectors: Annotated[State | None, RARE] = None
+    memory: Annotated[Any, RARE] = None
+    steps_ahead: Annotated[int, RARE] = 0
 
     def following(self, before: SlotPosition) -> SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
@@ -228,42 +230,6 @@ class SlotPosition:
             continues=False,
         )
         return whole
-
-    def to_state(self) -> State:
-        """Plain data, for a checkpoint, if the tasks are."""
-        tasks = [[entry.step, entry.task] for entry in self.tasks]
-        env_states = {"env_state": self.env_state, "carried_state": self.carried_state}
-        return {
-            "episode_number": self.episode_number,
-            "env_seed": self.env_seed,
-            "actions": list(self.actions),
-            "observation": self.observation,
-            "episode": self.episode,
-            "earlier_chunks": list(self.earlier_chunks),
-            **({"tasks": tasks} if tasks else {}),
-            **({} if self.connectors is None else {"connectors": self.connectors}),
-            **({} if self.memory is None else {"memory": self.memory}),
-            **({"steps_ahead": self.steps_ahead} if self.steps_ahead else {}),
-            **{key: decode(saved) for key, saved in env_states.items() if saved is not None},
-        }
-
-    @classmethod
-    def from_state(cls, state: State) -> SlotPosition:
-        """The position that `to_state` was called on."""
-        env_states = {
-            key: encode(state[key])
-            for key in ("env_state", "carried_state")
-            if state.get(key) is not None
-        }
-        return cls(
-            **{
-                **state,
-                "actions": tuple(state["actions"]),
-                "earlier_chunks": tuple(state["earlier_chunks"]),
-                "tasks": tuple(TaskInForce(step, task) for step, task in state.get("tasks", ())),
-                **env_states,
-            }
-        )
 
     @property
     def num_steps(self) -> int:
@@ -306,14 +272,6 @@ class ModuleWeights:
     state: Mapping[str, Array]
     exploration: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_state(self, array: Callable[[Array], Any] = _itself) -> State:
-        """Plain data; `array` says how arrays are kept."""
-        return {
-            "version": self.version,
-            "state": {name: array(values) for name, values in self.state.items()},
-            "exploration": dict(self.exploration),
-        }
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -327,29 +285,12 @@ class Weights:
 
     modules: ByModule[ModuleWeights]
     timestep: int = 0
-    connectors: State | None = None
+    connectors: Annotated[State | None, RARE] = None
 
     @cached_property
     def version(self) -> int:
         """Updates made of all modules."""
         return sum(weights.version for weights in self.modules.values())
-
-    def to_state(self, array: Callable[[Array], Any] = _itself) -> State:
-        """Plain data; that of one module has no id. `array` says how arrays are kept."""
-        states = self.modules.map(lambda weights: weights.to_state(array))
-        return {
-            **(states.only if len(states) == 1 else {"modules": dict(states)}),
-            "timestep": self.timestep,
-            **({} if self.connectors is None else {"connectors": self.connectors}),
-        }
-
-    @classmethod
-    def from_state(cls, state: State, ids: Collection[ModuleId]) -> Weights:
-        """The weights of these modules that `to_state` was called on."""
-        rest = {name: state[name] for name in ("timestep", "connectors") if name in state}
-        own = {name: part for name, part in state.items() if name not in rest}
-        modules = ByModule.from_state(own.get("modules", own), ids)
-        return cls(modules.map(lambda weights: ModuleWeights(**weights)), **rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,7 +308,7 @@ class PolicySnapshot:
 
     weights: Weights | None = None
     normalization: ByModule[Normalization] | None = None
-    table: ModuleTable | None = None
+    table: Annotated[ModuleTable | None, NOT_KEPT] = None  # its record is, see `to_state`
 
     def since(self, sent: PolicySnapshot | None) -> PolicySnapshot:
         """What of it a runner lacks that was sent another one last; parts are told by identity.
@@ -394,16 +335,10 @@ class PolicySnapshot:
             return self
         return PolicySnapshot(weights, normalization, table)
 
-    def to_state(self, array: Callable[[Array], Any] = _itself) -> State:
+    def to_state(self, array: Callable[[Array], Any] = itself) -> State:
         """Plain data; `array` says how arrays are kept. The table is left out if there is none."""
-        weights, normalization, table = self.weights, self.normalization, self.table
-        return {
-            "weights": None if weights is None else weights.to_state(array),
-            "normalization": None
-            if normalization is None
-            else normalization.map(lambda one: one.to_state(array)).to_state(),
-            **({} if table is None else {"table": table_record(table)}),
-        }
+        record = {} if self.table is None else {"table": table_record(self.table)}
+        return {**to_plain(self, array=array), **record}
 
     @property
     def ids(self) -> tuple[ModuleId, ...]:
@@ -429,17 +364,20 @@ class PolicySnapshot:
             state: what it gave.
             now: the policy of now: of the same modules, or with a table whose code the other has.
         """
-        table, weights, normalization = None, state["weights"], state["normalization"]
+        saved = from_plain(cls, {name: state[name] for name in ("weights", "normalization")})
         if "table" in state and now.table is not None:
-            table = table_from_record(state["table"], now=now.table)
-        ids = now.ids if table is None else table.specs.ids
-        return cls(
-            None if weights is None else Weights.from_state(weights, ids),
-            None
-            if normalization is None
-            else ByModule.from_state(normalization, ids).map(Normalization.from_state),
-            table,
-        )
+            return replace(saved, table=table_from_record(state["table"], now=now.table))
+        return saved.called(now.ids)
+
+    def called(self, ids: Sequence[ModuleId]) -> PolicySnapshot:
+        """The same of an only module that has another id here; of several, itself."""
+        weights, normalization = self.weights, self.normalization
+        if len(ids) > 1 or weights is None or len(weights.modules) > 1:
+            return self
+        modules = ByModule({ids[0]: weights.modules.only})
+        if normalization is not None:
+            normalization = ByModule({ids[0]: normalization.only})
+        return replace(self, weights=replace(weights, modules=modules), normalization=normalization)
 
 
 NOTHING_NEW: Final = PolicySnapshot()
@@ -538,7 +476,7 @@ class SampleRequest:
     random_actions: bool = False
     force_reset: bool = False
     timestep: int = 0
-    steps_per_chunk: tuple[int, int] | None = None
+    steps_per_chunk: Annotated[tuple[int, int] | None, NOT_KEPT] = None
     returns_episodes: bool = True
 
 

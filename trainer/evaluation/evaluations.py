@@ -24,9 +24,9 @@ from checkpoints import StateError, check_shape, encode, state_array
 from trainer.config import AlgorithmConfig
 from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization
-from trainer.connectors.encoding import REWARDS_STATE
+from trainer.connectors.encoding import RewardTransform
 from trainer.env_runners import Assignment
-from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, share_out
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, SlotPosition, share_out
 from trainer.errors import EvaluationError, TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict, comparable
 from trainer.metrics.logger import LOGGER_STATE
@@ -39,6 +39,7 @@ from trainer.runner_group.user_calls import OnMetrics
 from trainer.types import State
 from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
+from trainer_toolkit.plain_classes import check_of, to_plain
 from trainer_toolkit.undo import Undo
 
 # ---- subject
@@ -404,17 +405,12 @@ class Evaluator:
 #
 # What the saved state of evaluation looks like, to be compared before it is taken.
 
-_TASKS_OF_A_SLOT: Final = checks.fields(
-    {
-        "episode_number": checks.COUNT,
-        "env_seed": checks.NOTHING,
-        "actions": checks.list_of(checks.anything()),
-        "observation": checks.NOTHING,
-        "episode": checks.NOTHING,
-        "earlier_chunks": checks.list_of(checks.anything()),
-    },
-    optional={"tasks": checks.list_of(checks.of_type(list)), "env_state": checks.anything()},
-)
+
+def _tasks_of_a_slot(slot: Any, place: str) -> Iterator[str]:
+    problems = list(check_of(SlotPosition)(slot, place))
+    yield from problems
+    running = () if problems else ("env_seed", "observation", "episode")
+    yield from (f"{place}[{name!r}] is of an episode" for name in running if slot[name] is not None)
 
 
 # Reported metrics, perhaps made by a function of users: nothing is computed from them.
@@ -425,7 +421,7 @@ _EVALUATOR: Final = checks.fields(
         "num_evaluations": checks.COUNT,
         "num_left_out": checks.COUNT,
         "callbacks": CALLBACK_STATES,
-        "slots": checks.list_of(_TASKS_OF_A_SLOT),
+        "slots": checks.list_of(checks.by_place("a slot without an episode", _tasks_of_a_slot)),
     },
     optional={  # not before the first evaluation; where modules have changed
         "metrics": LOGGER_STATE,
@@ -434,17 +430,22 @@ _EVALUATOR: Final = checks.fields(
 )
 
 
-def _module_weights_like(weights: ModuleWeights) -> dict[str, checks.Check]:
-    state = weights.to_state(state_array)
-    parts = {name: checks.like(part) for name, part in state.items()}
-    return {**parts, "exploration": checks.anything()}  # a strategy's own, of any kind
+def _module_weights_like(weights: ModuleWeights) -> checks.Check:
+    parts = {name: checks.like(part) for name, part in to_plain(weights).items()}
+    # A strategy's own is of any kind.
+    return checks.fields({**parts, "exploration": checks.anything()})
 
 
 def _normalization_like(normalization: Normalization) -> checks.Check:
-    of_now = normalization.to_state(state_array)
+    of_now = to_plain(normalization)
     observations = {name: checks.like(of_now[name]) for name in of_now if name == "observations"}
     # Restoring may change whether rewards are clipped, so they need not be like those of now.
-    return checks.fields(observations, optional={"rewards": REWARDS_STATE})
+    return checks.fields(observations, optional={"rewards": check_of(RewardTransform)})
+
+
+def _by_id(like_now: ByModule[checks.Check]) -> checks.Check:
+    """The check for what belongs to modules; an only one may have another id."""
+    return checks.dict_of(like_now.only) if len(like_now) == 1 else checks.fields(like_now)
 
 
 def policy_state(now: PolicySnapshot) -> dict[str, checks.Check]:
@@ -454,22 +455,12 @@ def policy_state(now: PolicySnapshot) -> dict[str, checks.Check]:
         now: with weights and normalisation, which those of the other have to be like.
     """
     assert now.weights is not None and now.normalization is not None  # noqa: S101, PT018
-    ids = now.weights.modules.ids
-    modules = now.weights.modules.map(_module_weights_like)
-    rest = {"timestep": checks.COUNT}
+    modules = _by_id(now.weights.modules.map(_module_weights_like))
     weights = checks.fields(
-        {
-            **(
-                modules.only
-                if len(ids) == 1
-                else {"modules": checks.fields(modules.map(checks.fields))}
-            ),
-            **rest,
-        },
+        {"modules": modules, "timestep": checks.COUNT},
         optional={"connectors": checks.of_type(dict)},
     )
-    in_force = now.normalization.map(_normalization_like)
-    normalization = ByModule.state_shape(in_force.__getitem__, ids)
+    normalization = _by_id(now.normalization.map(_normalization_like))
     return {"weights": weights, "normalization": normalization}
 
 

@@ -741,7 +741,7 @@ class HiddenMetrics:
     def warn_of_one_path(self, result: Mapping[str, Any]) -> None:
         """Warns of values that have one path as text: lists by path hold only one of them."""
         found: set[str] = set()
-        for name, _ in named_leaves(result):
+        for name, _ in named_leaves(result) if _has_a_key_with_slash(result) else ():
             if name in found and name not in self._logged:
                 self._logged.add(name)
                 _LOGGER.warning(
@@ -751,6 +751,16 @@ class HiddenMetrics:
                     name,
                 )
             found.add(name)
+
+
+def _has_a_key_with_slash(tree: Mapping[Any, Any]) -> bool:
+    """Whether a key has a slash in it, or is no text: without one, each path is of one value."""
+    for key, value in tree.items():
+        if type(key) is not str or "/" in key:
+            return True
+        if isinstance(value, Mapping) and _has_a_key_with_slash(value):
+            return True
+    return False
 
 
 @functools.lru_cache(maxsize=4096)  # metrics have the same names in each iteration

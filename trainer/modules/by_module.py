@@ -16,8 +16,9 @@ from checkpoints import Checkpointable, CheckpointMismatchError, HasState
 from trainer.errors import ConfigError, ModuleError
 from trainer.seeding import id_digest
 from trainer.types import DEFAULT_MODULE_ID, ModuleId
-from trainer_toolkit.checks import Check, fields
+from trainer_toolkit.checks import Check, dict_of, fields
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.plain_classes import Form
 
 _RESERVED: Final = frozenset(
     {"rl_module", "optimizer", "learner", "__all__", "__all_modules__", "__common__"}
@@ -98,6 +99,15 @@ class ByModule(Mapping[ModuleId, ValueT], Generic[ValueT]):
     def from_state(state: Any, ids: Collection[ModuleId]) -> ByModule[Any]:
         """The values that `to_state` was called on, of these modules."""
         return ByModule({next(iter(ids)): state} if len(ids) == 1 else state)
+
+    @classmethod
+    def plain_form(cls, item: Form) -> Form:
+        """In plain data of a data class: a dict by id; see `trainer_toolkit.plain_classes`."""
+        return Form(
+            dict_of(item.check),
+            lambda values, array: {id_: item.to(one, array) for id_, one in values.items()},
+            lambda plain: cls({id_: item.back(one) for id_, one in plain.items()}),
+        )
 
     @staticmethod
     def state_shape(shape: Callable[[ModuleId], Check], ids: Collection[ModuleId]) -> Check:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,15 +23,15 @@ from checkpoints import (
     encode,
 )
 from checkpoints.signatures import is_own, sign
-from trainer.connectors.encoding import REWARDS_STATE
+from trainer.connectors import Normalization
 from trainer.env_runners.messages import (
-    Assignment,
     EnvRunnerSpec,
     PolicySnapshot,
     SampleReply,
     SampleRequest,
     SlotPosition,
     Sync,
+    Weights,
 )
 from trainer.env_runners.worker_service import RunnerBootstrap
 from trainer.errors import ConfigError
@@ -51,6 +51,7 @@ from trainer.types import AgentId, ModuleId, State
 from trainer_toolkit import checks
 from trainer_toolkit.arguments import require_keys
 from trainer_toolkit.files import replacing
+from trainer_toolkit.plain_classes import check_of, from_plain, to_plain
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,50 +69,6 @@ _PLACE: Final = (
 )
 
 
-_NORMALIZATION: Final = checks.fields(
-    {},
-    optional={
-        "observations": checks.fields(
-            {name: checks.array() for name in ("mean", "factors", "limits")}
-        ),
-        "rewards": REWARDS_STATE,
-    },
-)
-_ASSIGNMENT: Final = checks.fields(
-    {
-        "stream": checks.COUNT,
-        "ticket": checks.either(checks.COUNT, checks.NOTHING),
-        "stride": checks.COUNT,
-        "num_env_steps": checks.either(checks.COUNT, checks.NOTHING),
-        "num_episodes": checks.either(checks.COUNT, checks.NOTHING),
-        "whole_episodes": checks.FLAG,
-    },
-    optional={"num_agent_steps": checks.either(checks.COUNT, checks.NOTHING)},
-)
-_REQUEST: Final = checks.fields(
-    {
-        "assignments": checks.tuple_of(_ASSIGNMENT),
-        "explore": checks.either(checks.FLAG, checks.NOTHING),
-        "random_actions": checks.FLAG,
-        "force_reset": checks.FLAG,
-        "timestep": checks.COUNT,
-        "steps_per_chunk": checks.NOTHING,
-        "returns_episodes": checks.FLAG,
-    }
-)
-_OF_MODULE: Final = {
-    "version": checks.COUNT,
-    "state": checks.dict_of(checks.array()),
-    "exploration": checks.of_type(dict),
-}
-_CONNECTORS: Final = {"connectors": checks.anything()}  # of a user's own connectors
-_WEIGHTS: Final = checks.either(
-    checks.fields({**_OF_MODULE, "timestep": checks.COUNT}, optional=_CONNECTORS),
-    checks.fields(
-        {"modules": checks.dict_of(checks.fields(_OF_MODULE)), "timestep": checks.COUNT},
-        optional=_CONNECTORS,
-    ),
-)
 _RECORD: Final = checks.fields(
     {
         "format_version": checks.COUNT,
@@ -126,11 +83,9 @@ _RECORD: Final = checks.fields(
         "positions": checks.list_of(checks.of_type(dict)),
         "callbacks": checks.either(CHAIN_STATE, checks.NOTHING),
         "evaluation": checks.COUNT,
-        "weights": checks.either(_WEIGHTS, checks.NOTHING),
-        "normalization": checks.either(
-            _NORMALIZATION, checks.dict_of(_NORMALIZATION), checks.NOTHING
-        ),
-        "request": checks.either(_REQUEST, checks.NOTHING),
+        "weights": checks.optional(check_of(Weights)),
+        "normalization": checks.optional(checks.dict_of(check_of(Normalization))),
+        "request": checks.optional(check_of(SampleRequest)),
     },
     optional={
         "table": TABLE_RECORD,
@@ -232,12 +187,12 @@ def record_of(
         "place": {name: getattr(spec, name) for name in _PLACE},
         "is_recreated": place.num_starts > 1,
         "number": max(0, place.num_starts - 1),
-        "positions": [position.to_state() for position in place.positions],
+        "positions": [to_plain(position) for position in place.positions],
         "callbacks": place.callbacks,
         "evaluation": place.evaluation,
         **(policy if has_own_table else replace(policy, table=None)).to_state(),
         **({"acting": acting_record(table)} if has_own_table else {}),
-        "request": None if request is None else asdict(request),
+        "request": None if request is None else to_plain(request),
     }
 
 
@@ -322,7 +277,7 @@ def replay(
     _check_weights(record["weights"], table.specs.ids)
     place = {**record["place"], "role": Role[record["role"]], "table": table}
     spec = replace(spec, **place, sub_env_tolerance=None)
-    positions = tuple(map(SlotPosition.from_state, record["positions"]))
+    positions = tuple(from_plain(SlotPosition, each) for each in record["positions"])
     of_runner = {name: record[name] for name in ("weights", "normalization")}
     policy = PolicySnapshot.from_state(of_runner, PolicySnapshot(table=table))
     sync = Sync(policy, positions, record["callbacks"], record["evaluation"])
@@ -364,5 +319,4 @@ def _check_weights(weights: State | None, ids: Collection[ModuleId]) -> None:
 
 
 def _request(state: State) -> SampleRequest:
-    assignments = tuple(Assignment(**assignment) for assignment in state["assignments"])
-    return SampleRequest(**{**state, "assignments": assignments, "returns_episodes": True})
+    return replace(from_plain(SampleRequest, state), returns_episodes=True)

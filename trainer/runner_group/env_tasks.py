@@ -17,6 +17,7 @@ from trainer.env_runners.messages import SlotPosition
 from trainer.errors import ConfigError, SerializationError, TaskError
 from trainer.runner_group.records import RunnerRecords
 from trainer.types import State
+from trainer_toolkit.plain_classes import to_plain
 from trainer_toolkit.trees import copied_if_possible
 
 
@@ -53,7 +54,7 @@ class EnvTasks:
     def positions(self) -> list[State]:
         """The tasks as slots of a state without running episodes; empty if there are none."""
         return [
-            SlotPosition(tasks=position.task_now).to_state()
+            to_plain(SlotPosition(tasks=position.task_now))
             for position in self._records.positions()
             if position.tasks
         ]

@@ -30,6 +30,7 @@ from trainer.errors import EpisodeError, RunnerLostError
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.types import AgentId, Array, ModuleId, State
 from trainer_toolkit import checks
+from trainer_toolkit.plain_classes import check_of, from_plain, to_plain
 from trainer_toolkit.trees import same
 from trainer_toolkit.undo import Undo
 
@@ -510,31 +511,6 @@ class RunnerRecords:
 # with an env, however loosely it keeps to its spaces, must be able to go on with it.
 
 
-def _played(episode: checks.Check) -> checks.Check:
-    """The check for the parts of a position, with episodes of a kind."""
-    return checks.fields(
-        {
-            "episode_number": checks.COUNT,
-            "env_seed": checks.either(checks.COUNT, checks.NOTHING),
-            "actions": checks.list_of(checks.anything()),
-            "observation": checks.anything(),
-            "episode": checks.either(episode, checks.NOTHING),
-            "earlier_chunks": checks.list_of(episode),
-        },
-        optional={
-            "tasks": checks.list_of(checks.of_type(list)),
-            "env_state": checks.anything(),
-            "carried_state": checks.anything(),
-            "connectors": checks.of_type(dict),
-            "memory": checks.anything(),
-            "steps_ahead": checks.COUNT,
-        },
-    )
-
-
-_PLAYED: Final = _played(EPISODE_STATE)
-_PLAYED_BY_SEVERAL: Final = _played(checks.of_type(dict))
-
 CALLBACK_STATES: Final = checks.dict_of(CHAIN_STATE)
 """Of the callbacks of runners, by the runner's number."""
 
@@ -565,7 +541,12 @@ def slots_of(
     module_spec = module_specs.only
 
     def slot(value: Any, place: str) -> Iterator[str]:
-        problems = list(_PLAYED(value, place))
+        problems = list(check_of(SlotPosition)(value, place))
+        problems = problems or [
+            problem
+            for chunk, inside in _chunks(value, place)
+            for problem in EPISODE_STATE(chunk, inside)
+        ]
         yield from problems or _slot_problems(value, place, module_spec)
 
     def slots(value: Any, place: str) -> Iterator[str]:
@@ -580,7 +561,7 @@ def _slot_of_agents(agents: Collection[AgentId]) -> checks.Check:
     """The check for the position of a slot in which several agents play."""
 
     def slot(value: Any, place: str) -> Iterator[str]:
-        problems = list(_PLAYED_BY_SEVERAL(value, place))
+        problems = list(check_of(SlotPosition)(value, place))
         yield from problems or _joint_problems(value, place, agents)
 
     return checks.by_place("a slot", slot)
@@ -623,9 +604,6 @@ def _joint_problems(slot: dict[str, Any], place: str, agents: Collection[AgentId
 
 
 def _slot_problems(slot: dict[str, Any], place: str, spec: RLModuleSpec) -> Iterator[str]:
-    for index, task in enumerate(slot.get("tasks", ())):
-        if len(task) != 2 or type(task[0]) is not int:
-            yield f"{place}['tasks'][{index}] is {task!r}, expected [env steps made before, task]"
     running = [slot["env_seed"], slot["episode"], slot["observation"]]
     if all(value is None for value in running):
         if slot["actions"]:
@@ -663,7 +641,8 @@ def _newest_outputs(slot: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chunks(slot: dict[str, Any], place: str) -> Iterator[tuple[dict[str, Any], str]]:
-    yield slot["episode"], f"{place}['episode']"
+    if slot["episode"] is not None:
+        yield slot["episode"], f"{place}['episode']"
     for index, chunk in enumerate(slot["earlier_chunks"]):
         yield chunk, f"{place}['earlier_chunks'][{index}]"
 
@@ -772,7 +751,7 @@ class SlotStates:
         records = self._records
         lost = [records.num_episodes_lost, records.num_env_steps_lost]
         return {
-            "slots": [position.to_state() for position in records.positions()],
+            "slots": [to_plain(position) for position in records.positions()],
             "callbacks": self.get_callback_states(),
             "is_continued": any(record.is_continued for record in records),
             **({"lost": lost} if any(lost) else {}),
@@ -838,7 +817,7 @@ class SlotStates:
         number; a warning names the numbers that there is no runner for.
         """
         records = self._records
-        positions = [SlotPosition.from_state(slot) for slot in state["slots"]]
+        positions = [from_plain(SlotPosition, slot) for slot in state["slots"]]
         self.set_known_modules(state)
         self._warn_of_dropped_callbacks(state["callbacks"])
         records.num_episodes_lost, records.num_env_steps_lost = state.get("lost", (0, 0))

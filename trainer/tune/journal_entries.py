@@ -12,17 +12,22 @@ not at all, so a restored experiment stands between two moves, never within one.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from trainer.errors import JournalError
+from trainer_toolkit.checks import Check, integer, number
+from trainer_toolkit.plain_classes import Plain, check_of, from_plain, to_plain
 
 MOST: Final = 2**53
 """Numbers of a journal are below: what JSON holds exactly everywhere."""
 _FOLDER_NAME: Final = re.compile(r"(?:recovery-)?[0-9]{1,18}")
+
+
+def _is_folder_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(_FOLDER_NAME.fullmatch(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +45,12 @@ class Entry:
 
     def to_plain(self) -> dict[str, Any]:
         """The entry as plain data, its kind under "event"; defaults are left out."""
-        plain: dict[str, Any] = {"event": self.kind}
-        for name, default in _DEFAULTS[self.kind].items():
-            value = getattr(self, name)
-            if default is dataclasses.MISSING or value != default:
-                plain[name] = value
-        return plain
+        return {"event": self.kind, **to_plain(self, keeps_defaults=False)}
 
 
-def _defaults(kind: type[Entry]) -> Mapping[str, Any]:
-    """The fields of a kind of entries with their defaults, or `MISSING`."""
-    return {
-        each.name: each.default
-        if each.default_factory is dataclasses.MISSING
-        else each.default_factory()
-        for each in dataclasses.fields(kind)
-    }
+Count = Annotated[int, Plain(check=integer(0, MOST - 1))]
+Number = Annotated[float, Plain(check=number(-MOST, maximum=MOST))]
+FolderName = Annotated[str, Plain(check=Check("digits", _is_folder_name))]
 
 
 # ---- what happened
@@ -83,9 +78,9 @@ class Reported(Entry):
         wants_checkpoint: the row asks for one (`should_checkpoint: True`).
     """
 
-    trial: int
-    start_number: int
-    row_number: int
+    trial: Count
+    start_number: Count
+    row_number: Count
     row: Mapping[str, Any]
     digest: str = ""
     saving: Saving = "possible"
@@ -107,8 +102,8 @@ class TrialOver(Entry):
         error: type, message and traceback as text; None when it returned.
     """
 
-    trial: int
-    start_number: int
+    trial: Count
+    start_number: Count
     how: Literal["returned", "failed", "lost"]
     error: str | None = None
     kind: ClassVar[str] = "over"
@@ -125,9 +120,9 @@ class CommittedEntry(Entry):
         digest: of its manifest.
     """
 
-    trial: int
-    row_number: int
-    name: str
+    trial: Count
+    row_number: Count
+    name: FolderName
     digest: str = ""
     kind: ClassVar[str] = "checkpoint"
     must_sync = "always"
@@ -137,7 +132,7 @@ class CommittedEntry(Entry):
 class TimeEntry(Entry):
     """The running time, over all restores, passed `Controller.deadline_s`."""
 
-    elapsed_s: float
+    elapsed_s: Number
     kind: ClassVar[str] = "time"
     must_sync = "always"
 
@@ -154,11 +149,11 @@ class AmendEntry(Entry):
         restarted: trials that begin anew.
     """
 
-    num_samples: int | None = None
+    num_samples: Count | None = None
     has_new_stop: bool = False
     stop: Any = None
-    resumed: Sequence[int] = ()
-    restarted: Sequence[int] = ()
+    resumed: Sequence[Count] = ()
+    restarted: Sequence[Count] = ()
     kind: ClassVar[str] = "amend"
     must_sync = "always"
 
@@ -182,9 +177,9 @@ class FillEntry(Entry):
 class SuggestEntry(Entry):
     """Trial `trial` exists; `params` as `SearchSpace.encode()` gives them."""
 
-    trial: int
+    trial: Count
     params: Mapping[str, Any]
-    cpus: float = 1.0
+    cpus: Number = 1.0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "suggest"
 
@@ -193,7 +188,7 @@ class SuggestEntry(Entry):
 class NoSuggestionEntry(Entry):
     """The searcher was asked for a trial and had none at that time."""
 
-    trial: int
+    trial: Count
     kind: ClassVar[str] = "none"
 
 
@@ -217,8 +212,8 @@ class IdleEntry(Entry):
 class StartEntry(Entry):
     """A trial took a lane."""
 
-    trial: int
-    lane: int
+    trial: Count
+    lane: Count
     cause: Literal["new", "resumed", "retry", "clone"]
     kind: ClassVar[str] = "start"
     must_sync = "never"
@@ -238,12 +233,12 @@ class DecideEntry(Entry):
         params: encoded params of the clone, all of them.
     """
 
-    trial: int
+    trial: Count
     action: Literal["pause", "resume", "clone", "retry"]
     reason: str = ""
     by: Literal["scheduler", "experiment"] = "scheduler"
-    donor: int | None = None
-    donor_row: int | None = None
+    donor: Count | None = None
+    donor_row: Count | None = None
     params: Mapping[str, Any] | None = None
     kind: ClassVar[str] = "decide"
 
@@ -262,7 +257,7 @@ class EndEntry(Entry):
         is_early: the trial was not allowed to come to its end; searchers learn of it.
     """
 
-    trial: int
+    trial: Count
     status: Literal["TERMINATED", "ERROR"]
     reason: str
     error: str | None = None
@@ -350,69 +345,6 @@ _CONSEQUENCES: Final = _by_kind(
 )
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MOST
-
-
-def _is_count_or_none(value: Any) -> bool:
-    return value is None or _is_count(value)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and -MOST < value < MOST
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_switch(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_folder_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(_FOLDER_NAME.fullmatch(value))
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_count, value))
-
-
-_SWITCHES: Final = (
-    *("is_done", "wants_checkpoint", "is_early", "has_new_stop", "is_asked", "is_failure"),
-)
-_FITS: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("trial", "lane", "row_number", "start_number"), _is_count),
-    **dict.fromkeys(("donor", "donor_row", "num_samples"), _is_count_or_none),
-    **dict.fromkeys(("cpus", "elapsed_s"), _is_number),
-    **dict.fromkeys(("attributes", "row"), _is_mapping),
-    "params": lambda value: value is None or _is_mapping(value),
-    **dict.fromkeys(("resumed", "restarted"), _are_counts),
-    **dict.fromkeys(_SWITCHES, _is_switch),
-    **dict.fromkeys(
-        ("cause", "digest", "saving", "how", "action", "reason", "by", "status"), _is_text
-    ),
-    "error": _is_text_or_none,
-    "name": _is_folder_name,
-    "stop": lambda _: True,  # read as that of a header is
-}
-"""What the fields of entries may hold, by their name: a journal may be a stranger's."""
-
-
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    name: _defaults(kind) for name, kind in {**_CAUSES, **_CONSEQUENCES}.items()
-}
-"""Of each kind; worked out once, because journals are long."""
-
-
 def _entry_from_plain(plain: Any, kinds: Mapping[str, Any]) -> Any:
     fields = dict(plain) if isinstance(plain, Mapping) else {}
     name = fields.pop("event", None)
@@ -422,14 +354,9 @@ def _entry_from_plain(plain: Any, kinds: Mapping[str, Any]) -> Any:
             f"The journal has an event {name!r:.80}, which this version does not know; expected "
             f"one of {', '.join(kinds)}. It was written by a newer version: restore with that one."
         )
-    try:
-        if unknown := fields.keys() - _DEFAULTS[kind.kind].keys():
-            raise TypeError(f"unknown fields {sorted(unknown)}")
-        if wrong := [each for each, value in fields.items() if not _FITS[each](value)]:
-            raise TypeError(f"{wrong[0]} is {fields[wrong[0]]!r:.80}")
-        return kind(**fields)
-    except TypeError as error:
+    if problem := next(check_of(kind, needs_defaults=False)(fields, ""), None):
         raise JournalError(
-            f"The journal has an event {name!r} that cannot be read: {error}. It is damaged or was "
-            "written by another version; restore with the version that wrote it."
-        ) from error
+            f"The journal has an event {name!r} that cannot be read: {problem}. It is damaged or "
+            "was written by another version; restore with the version that wrote it."
+        )
+    return from_plain(kind, fields)
