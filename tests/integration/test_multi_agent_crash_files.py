@@ -20,6 +20,8 @@ class BadEpisode(Gaps):
     Settings: is_armed, whether it fails at all.
     """
 
+    _is_bad = True
+
     def __init__(self, env_config: Any) -> None:
         super().__init__(env_config)
         self._is_armed = env_config.get("is_armed", True)
@@ -29,7 +31,7 @@ class BadEpisode(Gaps):
         return super().reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> Any:
-        if self._seed % 12 == 1 and self._t == 3 and self._is_armed:
+        if self._seed % 12 == 1 and self._t == 3 and self._is_armed and self._is_bad:
             raise ValueError(f"seed {self._seed}, actions {sorted(map(str, actions.items()))}")
         return super().step(actions)
 
@@ -138,6 +140,20 @@ def test_modules_that_were_added_play_again(tmp_path: Path) -> None:
         episodes: list[Any] = algo.replay_episode(file)
     assert {episode.module_for(3) for episode in episodes} <= {"old", "odd"}
     assert main(["replay-episode", str(file), "--config", f"{__name__}:repaired"]) == 0
+
+
+def test_agents_play_again_with_the_modules_that_they_were_given_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with config(tmp_path).build_algo() as algo:
+        algo.train()
+        algo.set_policy_mapping_fn(lambda agent, episode, **_: "odd")
+        with pytest.raises(ValueError, match="seed"):
+            train_on(algo)
+        (file,) = tmp_path.glob("*.crash")
+        monkeypatch.setattr(BadEpisode, "_is_bad", False)
+        episodes: list[Any] = algo.replay_episode(file)
+    assert {last.module_for(agent) for last in episodes[-1:] for agent in last.agent_ids} == {"odd"}
 
 
 def test_a_file_of_other_modules_without_a_table_is_refused(tmp_path: Path) -> None:

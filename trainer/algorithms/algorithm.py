@@ -294,7 +294,7 @@ class Algorithm(Checkpointable, abc.ABC):
         self.env_runner_group.start()
         if self.config.env_task_fn is not None:
             self.env_runner_group.tasks.require("env_task_fn")
-        self._modules = ModuleChanges(self, self._modules_of_config())
+        self._modules = ModuleChanges(self, self._modules_of_config(), ahead=self._ahead)
         self._restoring = Restoring(
             self,
             modules=self._modules,
@@ -508,7 +508,6 @@ class Algorithm(Checkpointable, abc.ABC):
 
         `table` says which there are from now on; None: those of before.
         """
-        self._ahead.drop()
         self.apply_normalization()
         self.env_runner_group.act_with(dataclasses.replace(self.newest_policy(), table=table))
 
@@ -638,7 +637,7 @@ class Algorithm(Checkpointable, abc.ABC):
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
         """What `make()` returns; if it raises, everything is put back to where it began."""
         with undone_on_error() as undo, single_threaded_blas():
-            undo(self._restoring.mark())
+            self._restoring.mark(undo)
             return make()
 
     def marks_of_parts(self) -> list[Undo]:

@@ -18,6 +18,7 @@ from callbacks import PackingError
 from callbacks.packing import pack_object
 from checkpoints import CheckpointMismatchError, check_shape, encode
 from trainer.algorithms.run_modules import RunModules
+from trainer.algorithms.sample_ahead import SampleAhead
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import module_spec, own_acting
 from trainer.env_runners.mapped_modules import completed_specs, policy_mapping
@@ -173,11 +174,10 @@ class ModuleChanges:
         first: those that the config asked for.
     """
 
-    def __init__(self, algorithm: _Algorithm, first: RunModules) -> None:
+    def __init__(self, algorithm: _Algorithm, first: RunModules, *, ahead: SampleAhead) -> None:
         """Begins with the modules of the config."""
         self.first = self.now = first
-        self._algorithm = algorithm
-        self._has_changed = False
+        self._algorithm, self._ahead = algorithm, ahead
         self._recorded: tuple[RunModules, State] | None = None
         self._evaluated: tuple[RunModules, ModuleTable] | None = None
 
@@ -391,7 +391,7 @@ class ModuleChanges:
 
         Spaces of modules that act follow from the envs of evaluation, whose bounds may differ.
         """
-        if not self._has_changed:
+        if self.now is self.first:
             return None
         if self._evaluated is None or self._evaluated[0] is not self.now:
             self._evaluated = (self.now, self._table_in_evaluation())
@@ -429,8 +429,11 @@ class ModuleChanges:
         """
         algorithm = self._algorithm
         with undone_on_error() as undo, single_threaded_blas():
-            undo(algorithm.env_runner_group.mark())
+            group = algorithm.env_runner_group
+            group.finish_calls()
+            undo(group.mark())
             undo(self.mark())
+            undo(group.end_calls)
             self.now = changed
             parts = algorithm.parts_by_module() if anew else {}
             algorithm.put_parts_back(
@@ -441,18 +444,17 @@ class ModuleChanges:
             )
             algorithm.make_parts_by_module()
             begin()
-            self._has_changed = True
+            self._ahead.drop()
             algorithm.send_modules(changed.table)
 
     def mark(self) -> Undo:
         """What puts the modules back to those of now, with the parts that belong to them."""
-        algorithm, now = self._algorithm, self.now
+        algorithm, now, acting = self._algorithm, self.now, self._ahead.acting
         parts = algorithm.parts_by_module()
 
         def undo() -> None:
-            if self.now is not now:
-                self.now = now
-                algorithm.put_parts_back(parts)
+            self.now, self._ahead.acting = now, acting
+            algorithm.put_parts_back(parts)
 
         return undo
 

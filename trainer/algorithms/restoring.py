@@ -121,42 +121,43 @@ class Restoring:
         self._iterations, self._ahead = iterations, ahead
         self._actor_states = actor_states
 
-    def mark(self) -> Undo:
-        """What puts the algorithm back to now, but for actors.
+    def mark(self, undo: undone_on_error) -> None:
+        """Registers what puts the algorithm back to now, but for actors.
 
         Of what is never changed in place, such as positions of runners, references are kept; of the
-        rest, and of what a class of the user's adds, a copy of the state.
+        rest, and of what a class of the user's adds, a copy of the state. Background calls of
+        users' functions in training runners are waited for: what they change belongs to now; those
+        that are made later end when it is undone.
         """
-        algorithm, iterations = self._algorithm, self._iterations
+        algorithm, iterations, group = (
+            self._algorithm,
+            self._iterations,
+            self._algorithm.env_runner_group,
+        )
+        group.finish_calls()
         before = algorithm.get_state(not_components=_MARKED_OTHERWISE)
-        put_modules_back, clock = self._modules.mark(), copy.copy(iterations.clock)
-        marks = [
-            algorithm.env_runner_group.mark(),
-            self._evaluations.mark(),
-            *algorithm.marks_of_parts(),
-        ]
-        root_seed, acting = algorithm.root_seed, self._ahead.acting
-        is_under_way = iterations.is_under_way
+        # What is registered last is undone first, and each of them even if another one raises.
+        undo(partial(iterations.note, is_under_way=iterations.is_under_way))
+        undo(partial(setattr, iterations, "clock", copy.copy(iterations.clock)))
+        for mark in algorithm.marks_of_parts():
+            undo(mark)
+        undo(self._evaluations.mark())
+        undo(group.mark())
+        undo(partial(algorithm.set_state, CheckedState(before)))
+        undo(partial(self._adopt_seed, algorithm.root_seed))
+        undo(self._modules.mark())
+        undo(group.end_calls)
 
-        def undo() -> None:
-            put_modules_back()
-            if algorithm.root_seed != root_seed:
-                algorithm.adopt_root_seed(root_seed)
-            self._ahead.acting = acting
-            algorithm.set_state(CheckedState(before))
-            for mark in marks:
-                mark()
-            iterations.clock = clock
-            iterations.note(is_under_way=is_under_way)
-
-        return undo
+    def _adopt_seed(self, root_seed: int) -> None:
+        if self._algorithm.root_seed != root_seed:
+            self._algorithm.adopt_root_seed(root_seed)
 
     # ---- from files
 
     def from_path(self, path: PathLike, component: str | None, *, allow_code: bool) -> None:
         """Takes a checkpoint, or a component of one; see `Algorithm.restore_from_path`."""
         with undone_on_error() as undo, single_threaded_blas():
-            undo(self.mark())
+            self.mark(undo)
             adopted = Adopted() if component else self._adopt_at(path, allow_code=allow_code)
             saved = self._saved_at(path, component)
             found = [*saved.components]
@@ -167,9 +168,11 @@ class Restoring:
                 self._actor_states.restart(path, are_saved=ACTORS in found)
             saved.take(self._algorithm, CheckedState)
             self._modules.complete(adopted)
+            if component is None:
+                time_s = float(saved.manifest.metadata.get("time_total_s") or 0.0)
+                self._go_on_from(found, time_s=time_s)
         if component is None:
-            time_s = float(saved.manifest.metadata.get("time_total_s") or 0.0)
-            self._go_on(adopted, found, time_s=time_s)
+            self._tell(adopted)
 
     def _adopt_at(self, path: PathLike, *, allow_code: bool) -> Adopted:
         """Makes the modules that a checkpoint is of; with one agent there is one."""
@@ -191,11 +194,13 @@ class Restoring:
         versions = {each: str(own[each]) for each in ("producer_version", "gymnasium")}
         return SavedState.read(algorithm, path, component, check_manifest=check, versions=versions)
 
-    def _go_on(self, adopted: Adopted, found: Collection[str], *, time_s: float) -> None:
-        """Goes on from a whole state that was taken."""
-        algorithm = self._algorithm
+    def _go_on_from(self, found: Collection[str], *, time_s: float) -> None:
+        """What follows when a whole state was taken, which had these components."""
         self._iterations.clock.restore(time_s)
-        algorithm.note_restored(found)
+        self._algorithm.note_restored(found)
+
+    def _tell(self, adopted: Adopted) -> None:
+        algorithm = self._algorithm
         algorithm.callbacks.fire(
             "on_checkpoint_loaded", algorithm=algorithm, metrics_logger=algorithm.metrics
         )
@@ -210,7 +215,7 @@ class Restoring:
             own = with_own_positions(state)
         try:
             with undone_on_error() as undo, single_threaded_blas():
-                undo(self.mark())
+                self.mark(undo)
                 undo(self._actor_states.mark(is_set=ACTORS in own))
                 adopted = Adopted()
                 if is_whole(own):
@@ -231,7 +236,8 @@ class Restoring:
         self._check_names(self._paths(), found, path="the state")
         algorithm.check_state(state)
         algorithm.set_state(CheckedState(state))
-        self._go_on(adopted, found, time_s=0.0)
+        self._go_on_from(found, time_s=0.0)
+        self._tell(adopted)
 
     def _adopt_learnt(self, state: State) -> Adopted:
         """Makes the modules of a state, which must say what they have learnt."""

@@ -770,14 +770,14 @@ class Evaluations:
         last, interrupted, evaluator = self._last, self._interrupted, self.evaluator
         if running is not None and not self.get_evaluator().begins_from(running):
             num_answers = running.play.num_answers  # the state holds these
-        put_runners_back = None if evaluator is None else evaluator.group.mark()
+        policy = None if evaluator is None else evaluator.group.policy
 
         def undo() -> None:
             self.running = None
             if self.evaluator is not None:
                 self.evaluator.group.abandon_play(but=None if running is None else running.play)
-            if put_runners_back is not None:
-                put_runners_back()
+            if self.evaluator is not None and policy is not None:
+                self.evaluator.group.act_with(policy)
             self.set_state(state)
             self.running, self._last, self._interrupted = running, last, interrupted
             if running is not None:

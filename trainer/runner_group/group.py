@@ -11,6 +11,7 @@ With no remote runners, the one local runner lives in the main process and runs 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -308,7 +309,8 @@ class EnvRunnerGroup:
 
     def abandon_play(self, *, but: TicketPlay | None = None) -> None:
         """Ends the play that goes on, if there is one; nothing comes of it."""
-        if self._runners.owner not in (None, but, self.calls, self._sampler):
+        owner = self._runners.owner
+        if isinstance(owner, TicketPlay) and owner is not but:
             self._runners.abandon()
 
     def replay(self, record: State) -> SampleReply | None:
@@ -316,7 +318,8 @@ class EnvRunnerGroup:
 
         The group itself is not touched.
         """
-        return replay(record, self._records.spec, self.module_specs, agents=self.agent_ids)
+        spec = replace(self._records.spec, table=self.table)
+        return replay(record, spec, self.module_specs, agents=self.agent_ids)
 
     # ---- the user's own code in the runners
 
@@ -522,7 +525,7 @@ class EnvRunnerGroup:
         Background calls of users' functions are waited for: what they change belongs to it.
         """
         with self._runners.alone():
-            self._finish_calls()
+            self.finish_calls()
             return self.slot_states.get_state()
 
     def check_state(self, state: State) -> None:
@@ -537,7 +540,7 @@ class EnvRunnerGroup:
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
         with self._runners.alone():
-            self._end_calls()
+            self.end_calls()
             self.slot_states.set_state(state)
 
     # ---- what runners hold
@@ -572,31 +575,26 @@ class EnvRunnerGroup:
         if policy.table is not self.policy.table:
             self._runners.finish()
             self._runners.agreement.take_specs(self._completed(policy.whole_table))
-        self._finish_calls()  # calls to come would act as these began to
+        self.finish_calls()  # calls to come would act as these began to
         self._records.act_with(policy)
 
     def mark(self) -> Undo:
-        """What puts back how all runners act and where they stand.
-
-        Background calls of users' functions are waited for: what they change belongs to it. Those
-        that are made later end when it is undone.
-        """
-        self._finish_calls()
+        """What puts back how all runners act and where they stand; calls are ended before."""
         policy, put_slots_back = self.policy, self.slot_states.mark()
 
         def undo() -> None:
-            self._end_calls()
-            self._act_with(policy)
-            put_slots_back()
+            with contextlib.ExitStack() as both:
+                both.callback(put_slots_back)
+                self._act_with(policy)
 
         return undo
 
-    def _finish_calls(self) -> None:
+    def finish_calls(self) -> None:
         """Waits for background calls of users' functions."""
         if self._runners.owner is self.calls:
             self._runners.finish()
 
-    def _end_calls(self) -> None:
+    def end_calls(self) -> None:
         """Ends background calls of users' functions, and a sample that was asked for ahead."""
         if self._runners.owner in (self.calls, self._sampler):
             self._runners.abandon()

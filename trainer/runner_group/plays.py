@@ -55,7 +55,7 @@ class _Share:
 
     @property
     def may_be_tried_again(self) -> bool:
-        """Whether it is worth another try in rounds that do not wait."""
+        """Whether it is worth another try in a play that does not wait for all."""
         failed = self.failed
         return (
             failed.num_without_progress < _TRIES_WITHOUT_PROGRESS
