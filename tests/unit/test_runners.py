@@ -229,6 +229,7 @@ def test_an_interrupt_while_a_sample_ahead_is_waited_for_leaves_nothing_of_it() 
         assert group._runners.owner is None
         assert encode(group.get_state()) == before
         group.begin_sample(40)
+        group.end_calls()
         undo()
         assert group._runners.owner is None
         assert encode(group.get_state()) == before
