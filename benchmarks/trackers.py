@@ -17,7 +17,6 @@ from benchmarks.figures import Figure, report
 from trainer import Algorithm, PPOConfig, TrackerLogger
 
 NUM_REPEATS = 200  # single pairs vary by a third: nine say nothing about two per cent
-MOST_WAITING = 10
 
 
 class SilentServer(http.server.ThreadingHTTPServer):
@@ -102,15 +101,13 @@ def measured(server: SilentServer, folder: Path, num_repeats: int) -> tuple[Figu
 
     The order within a pair changes from pair to pair.
     """
-    tracker = TrackerLogger(
-        PostingService(server.server_port), folder / "tracker", max_waiting=MOST_WAITING
-    )
+    tracker = TrackerLogger(PostingService(server.server_port), folder / "tracker")
     walls: list[float] = []
     processors: list[float] = []
     with _config().build_algo() as alone, _config(tracker).build_algo() as tracked:
         for algo in (alone, tracked):
             algo.train()
-        tracked.callbacks.objects[0].flush_service(30)
+        tracked.callbacks.objects[0].flush(30)
         server.is_silent.set()
         for algo in (alone, tracked):
             algo.train()
@@ -122,9 +119,8 @@ def measured(server: SilentServer, folder: Path, num_repeats: int) -> tuple[Figu
             )
             walls.append(wall)
             processors.append(processor)
-        tracked.callbacks.objects[0].flush(30)
         server.is_over.set()  # the rest is sent before the folder is removed
-        tracked.callbacks.objects[0].flush_service(30)
+        tracked.callbacks.objects[0].flush(30)
     rows = (folder / "tracker" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     return Figure(walls, "×"), Figure(processors, "×"), len(rows)
 

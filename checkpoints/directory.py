@@ -51,7 +51,7 @@ from checkpoints.manifest import (
     names_our_format,
 )
 from checkpoints.strict_files import read_regular_file, regular_file_size
-from trainer_toolkit.files import DirectoryLock, FileSystem
+from trainer_toolkit.files import FileSystem, PathLock
 from trainer_toolkit.interrupts import signals_deferred
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class SaveFolder:
                 continue
             self.path = path
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
-                lock = DirectoryLock(path)
+                lock = PathLock(path)
                 if lock.holds(path) and not any(path.iterdir()):
                     self._locks.enter_context(lock)
                     return
@@ -212,7 +212,7 @@ def clear(
 
 def _clear_folder(folder: Path, files: FileSystem, *, ended: Collection[str | None]) -> None:
     try:
-        with DirectoryLock(folder) as lock:
+        with PathLock(folder) as lock:
             is_over = lock.is_real or folder.name in ended or _is_old(folder)
             # Asked under the lock: from now on no manifest begins to name it.
             if is_over and folder.name != _named_in(folder.parent):

@@ -133,6 +133,21 @@ SHOWN: Final = {
     "trainer/metrics/statistic.py": Shown(
         "unit/test_metrics_logger contract/test_components", ("PPO",)
     ),
+    "trainer/env_runners/acting.py": Shown(
+        "contract/test_acting integration/test_spaces integration/test_exploration "
+        "integration/test_multi_agent_exploration integration/test_stateful_networks",
+        (
+            "PPO",
+            "OrnsteinUhlenbeckNoise",
+            "several agents, OrnsteinUhlenbeckNoise",
+            "EpsilonGreedy",
+        ),
+    ),
+    "trainer/env_runners/multi_agent_player.py": Shown(
+        "integration/test_changing_modules integration/test_multi_agent_exactness",
+        ("several agents, OrnsteinUhlenbeckNoise", "several agents, code of users"),
+    ),
+    "trainer/env_runners/vector_player.py": Shown("integration/test_vector_envs"),
     "trainer/env_runners/env_slot.py": Shown(
         "unit/test_env_slot unit/test_slot_env_state unit/test_env_state "
         "integration/test_env_state_exactness",
@@ -244,10 +259,6 @@ MUTANTS: Final[list[Mutant]] = [
         (
             "return _permuted((index << 1) | (role is Role.EVALUATION), self._keys)",
             "return _permuted(index << 1, (1, 2, 3, 4))",
-        ),
-        (
-            "for _ in range(rows):\n            self.next_row()",
-            "for _ in range(rows - 1):\n            self.next_row()",
         ),
         ("f\"{'i' if isinstance(id_, int) else 's'}{id_}\"", 'f"{id_}"'),
     ),
@@ -703,10 +714,52 @@ MUTANTS: Final[list[Mutant]] = [
     ),
     # ---- the acting side
     *_of(
+        "trainer/env_runners/acting.py",
+        ("for _ in range(played)),", "for _ in range(played - 1)),"),
+        ("        for noise in played:\n            self.pass_over(slot, noise)\n", ""),
+        ("            self.strategy.begin_episode(slot)\n", "            pass\n"),
+        ("        self._newest = request\n", ""),
+        ("if self.strategy is None or not explore:", "if self.strategy is None:"),
+        ("outputs = {ACTION_DIST_INPUTS: inputs.copy()}", "outputs = {ACTION_DIST_INPUTS: inputs}"),
+        ("if self._masks is not None and (blocked", "if False and (blocked"),
+        ("if self._perturbed is not None and explore:", "if self._perturbed is not None:"),
+        ("memory = [seat.memory for seat in seats]", "memory = [None for _ in seats]"),
+        ("previous=policy.previous_steps.after(episodes))", "previous={})"),
+        (
+            "self._role, kind=kind, width=width, agent=self._agent_position",
+            "self._role, kind=kind, width=width",
+        ),
+        (
+            "            position = (*position, *(0,) * apart, *self._agent_position)\n",
+            "            pass\n",
+        ),
+        ("        if carried is None:\n            return", "        if True:\n            return"),
+        ("        self._encoder.normalizer = normalization.observations\n", "        pass\n"),
+    ),
+    *_of(
+        "trainer/env_runners/multi_agent_player.py",
+        ("request._replace(explore=False) if id_ in self._greedy else request", "request"),
+        ("seat.begin(*self._begun, played=", "seat.begin(*self._begun, played=0 and "),
+        ("            seat.memory = part[0] if part else None\n", "            pass\n"),
+        ("        for slot in self.slots:\n            slot.take_policies(self.policies)\n", ""),
+    ),
+    *_of(
+        "trainer/env_runners/vector_player.py",
+        ("            whole[rows] = column\n", "            whole[: len(rows)] = column\n"),
+        (
+            "Rows(observations[rows], noise[rows], rows)",
+            "Rows(observations[rows], noise[rows], range(len(rows)))",
+        ),
+        (
+            "                self._check_observation(index, observations[index])\n",
+            "                pass\n",
+        ),
+    ),
+    *_of(
         "trainer/env_runners/env_slot.py",
         ("        self.memory = position.memory\n", ""),
         ("        self.observation = position.observation\n", ""),
-        ("        self.noise.skip(position.num_steps)\n", ""),
+        ("(stream, played=position.num_steps)", "(stream)"),
         (
             "        self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]\n",
             "",

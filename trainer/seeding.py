@@ -211,7 +211,7 @@ class NoiseStream:
 
     Life: `start(stream, number)` at the beginning of an episode, then `next_row()` once per step,
     or `rows_ahead()` and `pass_over` for several steps at once. To continue in the middle of an
-    episode, start it and `skip` as many rows as steps were made.
+    episode, start it and take as many rows as steps were made.
 
     Attributes:
         next_row: gives the numbers for the next step: float64, [width].
@@ -295,11 +295,6 @@ class NoiseStream:
     def pass_over(self, rows: int) -> None:
         """Uses so many of the rows that `rows_ahead` gave: `next_row` goes on behind them."""
         self._left.__setstate__(len(self._block) - length_hint(self._left) + rows)
-
-    def skip(self, rows: int) -> None:
-        """Passes over the rows of steps that are already played."""
-        for _ in range(rows):
-            self.next_row()
 
 
 class GlobalGenerators:

@@ -126,6 +126,36 @@ def replacing(target: Path, draft: Path, *, must_sync: bool = True) -> Iterator[
         files.sync_directory(target.parent)
 
 
+APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+"""How files are opened that grow line by line."""
+
+
+def append_whole(descriptor: int, data: bytes) -> None:
+    """Write all of the data behind what is in a file; nothing of it with an OSError."""
+    before = os.fstat(descriptor).st_size
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise
+
+
+def append_to(path: Path, data: bytes) -> None:
+    """Write all of the data behind what is in the file at a path; nothing of it with an OSError.
+
+    The file is made if there is none. An interrupt waits until it is closed again.
+    """
+    with signals_deferred():
+        descriptor = os.open(path, APPENDING, 0o644)
+        try:
+            append_whole(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+
 def numbered_beside(path: Path, ending: str, *, first: int = 1) -> Path:
     """Return the first of `<path><ending>1`, `<path><ending>2` and so on that does not exist."""
     paths = (path.with_name(f"{path.name}{ending}{n}") for n in itertools.count(first))
@@ -187,8 +217,8 @@ _NO_LOCKS_ON_DIRECTORIES: Final = frozenset({errno.EBADF, errno.EINVAL})
 """EBADF: NFS locks exclusively only what can be written, and a directory cannot be."""
 
 
-class DirectoryLock:
-    """Holds a directory that exists, until `release`, the end of its block or of the process.
+class PathLock:
+    """Holds a file or directory that exists, until `release`, or its block or the process ends.
 
     The number of a process says less: after a restart another one may have it, in containers it
     often is the same one again, and a process in another container is not seen at all.
@@ -197,7 +227,7 @@ class DirectoryLock:
         is_real: whether others are kept away; false where there are no locks.
 
     Args:
-        path: the directory.
+        path: the file or directory.
 
     Raises:
         BlockingIOError: it is held elsewhere, in this process or another.
@@ -212,7 +242,7 @@ class DirectoryLock:
             return
         try:
             with signals_deferred():
-                self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # it may be a pipe
                 with contextlib.suppress(NoLocksError):
                     lock_file(self._descriptor, also_no_locks=_NO_LOCKS_ON_DIRECTORIES)
                     self.is_real = True
@@ -220,18 +250,18 @@ class DirectoryLock:
             self.release()
             raise
 
-    def __enter__(self) -> DirectoryLock:
+    def __enter__(self) -> PathLock:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def holds(self, path: Path) -> bool:
-        """Return whether the directory that is locked is the one at `path` now."""
+        """Return whether what is locked is what is at `path` now."""
         if self._descriptor < 0:
-            return path.is_dir()
+            return path.exists()
         try:
-            return os.path.samestat(os.fstat(self._descriptor), path.lstat())
+            return os.path.samestat(os.fstat(self._descriptor), path.stat())
         except OSError:
             return False
 

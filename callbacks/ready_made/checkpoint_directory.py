@@ -6,14 +6,12 @@ named as this file names them are ever counted or removed: what a user saves bes
 
 from __future__ import annotations
 
-import gc
 import logging
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from callbacks.ready_made.claims import claim
 from callbacks.views import AlgorithmView
 from checkpoints import (
     CheckpointWriteError,
@@ -33,75 +31,26 @@ from checkpoints.directory import (
 )
 from checkpoints.links import check_inside
 from checkpoints.listing import PathLike, resolve_path
-from trainer_toolkit.files import DirectoryLock, numbered_beside, remedy
+from trainer_toolkit.files import numbered_beside, remedy
 
-# ---- directory claims
-#
-# Which directories an algorithm keeps checkpoints in, so that all others keep away from them. Two
-# runs in one directory would replace and remove each other's checkpoints, and neither would know.
-# The claim is a lock that the operating system takes back when the process ends, however it ends;
-# it ends earlier when the algorithm is stopped, or when nothing refers to it any more; then another
-# one, such as one that was restored from its checkpoints, can go on there.
-
-
-class _Claim:
-    """A lock that is released when it is needed no more."""
-
-    def __init__(self, path: Path) -> None:
-        self.lock: Final = DirectoryLock(path)
-        weakref.finalize(self, self.lock.release)
-
-
-# Global because the directories are; weak, so that it keeps no algorithm alive.
-_CLAIMS: Final[WeakKeyDictionary[AlgorithmView, dict[Path, _Claim]]] = WeakKeyDictionary()
+# ---- claiming
 
 
 def claim_directory(path: Path, algorithm: AlgorithmView) -> None:
-    """Note that an algorithm of this process keeps checkpoints in a directory, which is made.
-
-    Where the file system has no locks, other processes are not kept away. The claim lasts no longer
-    than the algorithm's run.
+    """Has an algorithm of this process keep its checkpoints in a directory, which is made.
 
     Raises:
         CheckpointWriteError: another algorithm does, here or in another process, or the directory
             cannot be made.
     """
-    claims = _CLAIMS.setdefault(algorithm, {})
-    mine = claims.get(path)
-    if mine is not None and mine.lock.holds(path):
-        return
-    if _is_claimed_beside(algorithm, path):
-        gc.collect()  # an algorithm without references may still hold itself
-        if _is_claimed_beside(algorithm, path):
-            raise CheckpointWriteError(
-                f"{path} is in use: another algorithm of this process keeps its checkpoints there. "
-                "Two runs in one directory would replace and remove each other's. Nothing was "
-                "written. Give each a directory of its own, or call stop() of the other one first."
-            )
-    claims[path] = _claimed(path)  # mine may be of a directory that was removed and made again
-
-
-def _is_claimed_beside(algorithm: AlgorithmView, path: Path) -> bool:
-    for other, claims in list(_CLAIMS.items()):
-        if other.is_stopped:
-            claims.clear()
-    return any(path in claims and other is not algorithm for other, claims in list(_CLAIMS.items()))
-
-
-def release_directories(algorithm: AlgorithmView) -> None:
-    """Give up all that an algorithm claimed; for one whose run is over."""
-    _CLAIMS.pop(algorithm, None)
-
-
-def _claimed(path: Path) -> _Claim:
     try:
         make_directories(path, FileSystem())
-        return _Claim(path)
+        claim(path, algorithm)
     except BlockingIOError as error:
         raise CheckpointWriteError(
-            f"{path} is in use: the run of another process keeps its checkpoints there. Two runs "
-            "in one directory would replace and remove each other's. Nothing was written. Give "
-            "each run a directory of its own, or stop the other one first."
+            f"{path} is in use: {error} keeps its checkpoints there. Two runs in one directory "
+            "would replace and remove each other's. Nothing was written. Give each a directory of "
+            "its own, or stop the other one first: `stop()`, or the end of its process."
         ) from error
     except OSError as error:
         raise CheckpointWriteError(
@@ -259,36 +208,3 @@ class CheckpointDirectory:
                 iteration,
                 names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}",
             )
-
-
-# ---- path claims
-#
-# Which algorithm of this process writes to which path, so that a second one keeps away from it. A
-# file tells who wrote to it last, but not whether that run is over. Within one process it can be
-# known: it is over when its algorithm was stopped, or when nothing refers to it any more.
-
-# Global because the files are; weak, so that it keeps no algorithm alive.
-_WRITERS: Final[WeakValueDictionary[Path, AlgorithmView]] = WeakValueDictionary()
-
-
-def claim_path(path: Path, algorithm: AlgorithmView, *, takes_over: bool) -> bool:
-    """Notes that an algorithm writes to a path from now on, unless another one still does.
-
-    `takes_over`: it goes on with a checkpoint, and so with what the other one wrote.
-
-    Returns:
-        whether the path is its own now.
-    """
-    if not takes_over and _is_taken(path, algorithm):
-        gc.collect()  # an algorithm that was dropped holds itself by its callbacks
-        if _is_taken(path, algorithm):
-            return False
-    _WRITERS[path] = algorithm
-    return True
-
-
-def _is_taken(path: Path, algorithm: AlgorithmView) -> bool:
-    writer = _WRITERS.get(path)
-    if writer is None or writer is algorithm:
-        return False
-    return not getattr(writer, "is_stopped", False)  # a stand-in need not have it

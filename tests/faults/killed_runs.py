@@ -25,7 +25,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from callbacks import BestCheckpoint, CSVLogger, JSONLinesLogger, PeriodicCheckpoint
+from callbacks import (
+    BestCheckpoint,
+    CSVLogger,
+    JSONLinesLogger,
+    PeriodicCheckpoint,
+    TensorBoardLogger,
+)
 from checkpoints import CheckpointNotFoundError, latest_checkpoint, verify
 from tests.command_line import ENV, command
 from tests.faults import runs_with_actors
@@ -84,6 +90,7 @@ def run_script(kind: str, runners: int, iterations: int, folder: Path) -> None:
         BestCheckpoint(folder / "best", keep=2),
         JSONLinesLogger(folder / "results.jsonl"),
         CSVLogger(folder / "results.csv"),
+        TensorBoardLogger(folder / "curves"),
         *([Reporting] if has_actors else []),
     ]
     if has_actors:

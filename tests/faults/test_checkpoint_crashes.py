@@ -35,7 +35,7 @@ from checkpoints import (
 )
 from checkpoints.directory import clear, remove_checkpoint, remove_unfinished
 from checkpoints.errors import CheckpointError
-from trainer_toolkit.files import DirectoryLock
+from trainer_toolkit.files import PathLock
 
 OLD, NEW = 1, 2
 EXIT_CODE = 77
@@ -474,7 +474,7 @@ def test_what_is_being_written_and_what_others_put_there_stays(tmp_path: Path) -
         (path / f"files-{number}" / "a.state").touch()
     (path / "files-6" / "thesis.txt").write_text("precious")
     (path / "files-x").mkdir()
-    with DirectoryLock(path / "files-5"):
+    with PathLock(path / "files-5"):
         save(path, NEW)
     left = sorted(entry.name for entry in path.iterdir())
     assert left == ["files-5", "files-6", "files-7", "files-x", "manifest.json"]
@@ -500,7 +500,7 @@ def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path: Path) -> Non
     (tmp_path / "mine" / "notes.txt").touch()
     for name in ("empty", "000001"):
         (tmp_path / name).mkdir()
-    with DirectoryLock(tmp_path / "alive" / "files-1"):
+    with PathLock(tmp_path / "alive" / "files-1"):
         remove_unfinished(tmp_path, FileSystem())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "empty", "mine", "whole"]
 
@@ -518,7 +518,7 @@ def test_a_removal_that_is_killed_at_any_moment_leaves_nothing_for_ever(tmp_path
 
 
 def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path: Path) -> None:
-    lock = DirectoryLock(tmp_path)
+    lock = PathLock(tmp_path)
     released, gone_on = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -528,9 +528,9 @@ def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path:
         os._exit(0)
     try:
         with pytest.raises(BlockingIOError):
-            DirectoryLock(tmp_path)
+            PathLock(tmp_path)
         lock.release()
-        with DirectoryLock(tmp_path) as again:
+        with PathLock(tmp_path) as again:
             assert again.is_real
             assert again.holds(tmp_path)
             assert not again.holds(tmp_path / "other")

@@ -252,7 +252,7 @@ def forge_lines(file: Path, rng: Rng) -> None:
     for _ in range(rng.randrange(1, 4)):
         row = json.loads(text) if rows is None else rng.choice(rows)
         if rng.random() < 0.2:
-            row["_not_finite"] = rng.choice([[[["loss"], "nan"]], [[["a", 1], "x"]], 3, [[1]]])
+            row["_exact"] = rng.choice([[[["loss"], "nan"]], [[["a", 1], "x"]], 3, [[1]]])
         plant(row, rng.choice(list(leaves(row))), rng, hostile_json)
         text = json.dumps(row)
     lines = [text] if rows is None else [json.dumps(row) for row in rows]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from callbacks.ready_made.result_loggers import BackgroundWriter
+from callbacks.ready_made.followers import Follower, FollowerThread, Sink
+from callbacks.ready_made.rows_file import RowsFile
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.runtime.run_lock import LOCK_FILE, RunLock
 
@@ -105,28 +106,30 @@ def exit_code_of_fork(act: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_rows_that_wait_when_a_process_forks_are_written_by_the_original_alone() -> None:
-    may_write, written = threading.Event(), []
+def test_what_is_to_be_followed_when_a_process_forks_is_followed_by_the_original(
+    tmp_path: Path,
+) -> None:
+    may_write, written = threading.Event(), list[int]()
 
-    def write(row: int) -> None:
-        may_write.wait(10)
-        written.append(row)
+    class Waiting(Sink):
+        def append(self, number: int, row: object) -> None:
+            may_write.wait(10)
+            written.append(number)
 
-    writer = BackgroundWriter(write, name="rows", max_waiting=9)
-    writer.submit(1)
-    writer.submit(2)
+    rows, thread = RowsFile(tmp_path / "rows"), FollowerThread("rows")
+    rows.append({"training_iteration": 1})
+    sink = Waiting(tmp_path)
+    sink.bookmark = tmp_path / "bookmark"
+    follower = Follower(rows, sink, thread)
+    follower.wake()
 
     def in_the_copy() -> int:
-        if not writer.flush(0):  # nothing waits here
-            return 1
-        may_write.set()
-        writer.submit(3)
-        return 0 if writer.flush(5) and written == [3] else 2
+        return 0 if thread.flush(0) else 1  # nothing is to be done here
 
     assert exit_code_of_fork(in_the_copy) == 0
     may_write.set()
-    assert writer.flush(5)
-    assert written == [1, 2]
+    assert thread.flush(5)
+    assert written == [1]
 
 
 def test_a_forked_copy_that_leaves_does_not_give_back_the_lock_of_the_run(tmp_path: Path) -> None:

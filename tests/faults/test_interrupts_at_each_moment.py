@@ -29,7 +29,7 @@ from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
 from trainer.testing import wait_until
 from trainer.tune.journal_file import JournalFile
 from trainer.tune.trial_files import TrialFiles
-from trainer_toolkit.files import DirectoryLock
+from trainer_toolkit.files import PathLock
 
 pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="reads the instructions of Python 3.11")
 
@@ -116,7 +116,7 @@ def test_a_change_of_modules_is_made_or_not() -> None:
 # ---- locks of directories
 
 TAKING_A_RUN = (RunLock.__enter__, RunLock._take, RunLock._locked_file, RunLock._remove_made)
-LOCKS = [(RunLock, TAKING_A_RUN), (DirectoryLock, (DirectoryLock.__init__,))]
+LOCKS = [(RunLock, TAKING_A_RUN), (PathLock, (PathLock.__init__,))]
 
 
 @pytest.mark.parametrize(("lock", "functions"), LOCKS)

@@ -148,6 +148,9 @@ def check(kind: str, trainable: str, folder: Path, seed: int, num_kills: int) ->
     """
     expected, _ = undisturbed(kind, trainable)
     assert expected["exact"] == []
+    for trial in expected["trials"]:
+        numbers = [float(number) for number in range(1, len(trial["rows"]) + 1)]
+        assert trial["followed"] == [True, numbers]
     folder.mkdir(exist_ok=True)
     killed = Killed(kind, trainable, folder, seed)
     found = killed.run(num_kills)

@@ -6,6 +6,7 @@ import csv
 import functools
 import json
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from checkpoints import latest_checkpoint
 from tests.command_line import ENV, rows, run, train
+from tests.event_files import curves
 from tests.faults.killed_runs import (
     AN_ACTOR_DIED,
     KEEP,
@@ -67,14 +69,18 @@ def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
     if (run / "results.csv").exists():
         rows = [*csv.DictReader((run / "results.csv").read_text().splitlines())]
         assert [int(row["training_iteration"]) for row in rows] == [*range(1, iterations + 1)]
+        points = curves(run / "curves")["training_iteration"]
+        assert [number for _, number in points] == [*range(1, iterations + 1)]
         components |= {
-            str(file.relative_to(run)): file.read_bytes()
+            # A save that was killed is made again in a folder of another number.
+            f"{file.parts[-4:-2]}/{file.name}": file.read_bytes()
             for file in (run / "best").glob("[0-9]*/*/*.state")
         }
-    files = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
+    paths = [str(path.relative_to(run)) for path in run.rglob("*")]
+    files = sorted({re.sub(r"/files-\d+", "/files", name) for name in paths})
     # What a kill left beside the best ones is cleared up by the next save there; and what was
     # before the first checkpoint is another run, whose files a new run keeps.
-    of_others = ("best/.", "-set-aside-", "results.jsonl.1", "results.csv.1")
+    of_others = ("best/.", "-set-aside-", ".jsonl.1", "results.csv.1", "curves")
     files = [name for name in files if not any(word in name for word in of_others)]
     return components, [comparable(row) for row in results], files
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from callbacks import BestCheckpoint, PeriodicCheckpoint
-from callbacks.ready_made.checkpoint_directory import release_directories
+from callbacks.ready_made.claims import release_claims
 from checkpoints import (
     CheckpointNotFoundError,
     CheckpointWriteError,
@@ -32,7 +32,7 @@ from tests.steered_algorithm import SteeredAlgorithm
 from trainer import PPOConfig
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import wait_until
-from trainer_toolkit.files import DirectoryLock
+from trainer_toolkit.files import PathLock
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="two processes at one directory")
 
@@ -285,24 +285,24 @@ def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path: Path)
     with pytest.raises(CheckpointWriteError, match="another algorithm of this process"):
         second.tell()
     assert contents(tmp_path) == before
-    release_directories(first)
+    release_claims(first)
     second.tell()
     with pytest.raises(CheckpointWriteError, match="another algorithm of this process"):
         first.tell()
     with pytest.raises(BlockingIOError):
-        DirectoryLock(tmp_path / "a")
-    release_directories(second)
-    DirectoryLock(tmp_path / "a").release()
+        PathLock(tmp_path / "a")
+    release_claims(second)
+    PathLock(tmp_path / "a").release()
 
     third = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
     third.tell()
     shutil.rmtree(tmp_path / "a")
     third.tell()  # a directory that was removed meanwhile is made and claimed again
     with pytest.raises(BlockingIOError):
-        DirectoryLock(tmp_path / "a")
+        PathLock(tmp_path / "a")
     del third
     gc.collect()
-    DirectoryLock(tmp_path / "a").release()
+    PathLock(tmp_path / "a").release()
 
 
 def test_an_algorithm_that_holds_itself_and_is_dropped_gives_its_directory_up(
@@ -327,5 +327,5 @@ def test_a_stopped_algorithm_gives_its_directories_up(tmp_path: Path) -> None:
     with config.callbacks([PeriodicCheckpoint(tmp_path, every=1)]).build_algo() as algo:
         algo.train()
         with pytest.raises(BlockingIOError):
-            DirectoryLock(tmp_path)
-    DirectoryLock(tmp_path).release()
+            PathLock(tmp_path)
+    PathLock(tmp_path).release()

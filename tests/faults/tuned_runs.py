@@ -12,14 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from callbacks.ready_made.result_files import CSVResults
+from tests.event_files import curves
 from trainer import PPOConfig, tune
 from trainer.metrics import comparable
+from trainer.tune.logger import CSVLoggerCallback, TBXLoggerCallback
+from trainer.tune.trial_files import TrialFiles
 
 EXPERIMENT: Final = Path("runs/killed")
 NUM_ROWS: Final = 6
@@ -93,6 +98,7 @@ def tuner_of(kind: str, trainable: str) -> tune.Tuner:
         stop={"training_iteration": NUM_ROWS},
         verbose=0,
         recovery_interval_s=0.05,
+        callbacks=[CSVLoggerCallback(), TBXLoggerCallback()],
     )
     if tune.Tuner.can_restore(EXPERIMENT):
         restored: tune.Tuner = tune.Tuner.restore(
@@ -119,12 +125,25 @@ def outcome(grid: tune.ResultGrid) -> dict[str, Any]:
                     saved.name: dict(states(Path(result.path) / "checkpoints" / saved.name))
                     for saved in result.saved
                 },
+                "followed": followed(Path(result.path)),
             }
             for result in grid
         ],
         "best": grid.get_best_result().params,
         "exact": grid.inexact_reasons,
     }
+
+
+def followed(folder: Path) -> tuple[bool, list[float]]:
+    """Whether the table of a trial is what its rows give; and the points of one of its curves."""
+    with tempfile.TemporaryDirectory() as other:
+        table = CSVResults(Path(other) / "progress.csv")
+        table.begin(1)
+        for number, row in enumerate(TrialFiles(folder).rows(), start=1):
+            table.append(number, row)
+        is_same = table.path.read_bytes() == (folder / "progress.csv").read_bytes()
+    points = curves(folder / "tensorboard")["training_iteration"]
+    return is_same, [number for _, number in points]
 
 
 def states(checkpoint: Path) -> Iterator[tuple[str, str]]:

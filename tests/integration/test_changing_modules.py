@@ -813,9 +813,15 @@ def test_a_module_explores_in_its_own_way() -> None:
     made.multi_agent(algorithm_config_overrides_per_module=own)
     with made.build_algo() as algo:
         runner: Any = algo.env_runner
-        sources = runner._player.actions.sources
-        assert sources["main"].exploring.strategy.epsilon(0) == 1.0
-        assert runner._player.actions._greedy == {"first"}
+        player = runner._player
+        assert player.policies["main"].strategy.epsilon(0) == 1.0
+        chunks = [c for e in runner.sample(num_timesteps=60) for c in player.chunks_of(e)]
+        is_best: dict[Any, list[bool]] = {"first": [], "main": []}
+        for chunk in chunks:
+            inputs = chunk.get_extra_model_outputs("action_dist_inputs")
+            is_best[chunk.module_id] += (chunk.get_actions() == inputs.argmax(axis=1)).tolist()
+        assert all(is_best["first"])
+        assert not all(is_best["main"])
         algo.train()
 
 

@@ -113,7 +113,8 @@ def test_a_copied_checkpoint_goes_on_beside_the_copy_and_says_so(
     go_on(tmp_path / "backup" / "good")
     assert contents(tmp_path / "original") == before
     made = {path.name for path in (tmp_path / "backup").iterdir()}
-    assert made == {"good", "000004", "best", "recordings", "results.jsonl", "results.csv"}
+    tables = {"results.jsonl", "results.csv", "results.csv.bookmark"}
+    assert made == {"good", "000004", "best", "recordings", *tables}
     told = [text for text in caplog.messages if "outside of what was copied" in text]
     assert len(told) == 4
     assert str(tmp_path / "backup" / "results.jsonl") in "".join(told)

@@ -14,7 +14,6 @@ from tests.small_runs import small_ppo
 from trainer import PPOConfig
 from trainer.env_runners import episode_player as endless_episodes
 from trainer.env_runners.episode_player import EndlessEpisodes
-from trainer.env_runners.messages import Assignment, SampleRequest
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import wait_until
 
@@ -79,8 +78,7 @@ def test_a_request_is_patient_while_episodes_end() -> None:
     spec: Any = SimpleNamespace(
         episode_limit_s=None
     )  # no more is looked at before there is something to tell
-    request = SampleRequest((Assignment(0, num_episodes=9),))
-    watch = EndlessEpisodes(spec, request, clock=lambda: now[0])
+    watch = EndlessEpisodes(spec, clock=lambda: now[0])
     slot: Any = SimpleNamespace(num_steps_played=10_000)
     for num_ended in range(1, 4):
         now[0] += 50

@@ -27,12 +27,10 @@ def test_the_module_of_each_agent_acts() -> None:
     observations: dict[Any, Any] = {"a": OBS, 3: OBS, "late": -OBS}
     with by_agent().build_algo() as algo:
         algo.train()
-        runner: Any = algo.env_runner
         chosen = algo.compute_actions(observations, explore=False)
         for agent, observation in observations.items():
             module = "odd" if agent == "a" else "even"
-            source = runner._player.actions.sources[module]
-            (greedy,), _ = source.acting.act([observation], None)
+            greedy = algo.compute_single_action(observation, policy_id=module, explore=False)
             assert chosen[agent] == greedy
             single = algo.compute_single_action(observation, agent_id=agent, explore=False)
             assert single == greedy

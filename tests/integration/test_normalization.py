@@ -283,7 +283,7 @@ def test_single_actions_and_evaluation_use_the_statistics_and_leave_them_alone()
         assert algo.compute_single_action(observation, explore=False) == int(inputs.argmax())
         algo.evaluate()
         runner = algo.eval_env_runner_group.local_env_runner
-        used = runner._player._acting._encoder.normalizer
+        used = runner._player.policy._encoder.normalizer
         assert used is algo.normalization.observations
         assert encode(algo.get_state()["connectors"]) == before
 

@@ -73,7 +73,7 @@ def _writes_a_table(folder: Path) -> None:
 
 
 def _writes_events(folder: Path) -> None:
-    (file,) = (folder / "tb").iterdir()
+    (file,) = (folder / "tb").glob("events.*")
     assert THREE_RETURN.encode() in file.read_bytes()
 
 

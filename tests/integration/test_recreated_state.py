@@ -31,14 +31,13 @@ class WithTask(CountdownEnv, TaskSettableEnv[Any, Any]):
 def known(env_runner: Any) -> dict[str, Any]:
     """What a runner holds, as plain data."""
     player = env_runner._player
-    encoder = player.actions.acting._encoder
-    exploring = player.actions.exploring
+    encoder, strategy = player.policy._encoder, player.policy.strategy
     return {
         "weights version": env_runner.weights_version,
         "weights": {name: a.tobytes() for name, a in env_runner.get_weights().items()},
         "statistics": None if encoder.normalizer is None else encoder.normalizer.mean.tobytes(),
         "tasks": env_runner.env.foreach_env(lambda env: env.get_task()),
-        "exploration": None if exploring is None else repr(exploring.strategy.runner_state()),
+        "exploration": None if strategy is None else repr(strategy.runner_state()),
         "counters": env_runner._timestep,
         "callbacks": env_runner.callbacks.get_state(),
         "episodes": [

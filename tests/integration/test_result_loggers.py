@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callbacks.ready_made import result_loggers as result_logging
-from callbacks.ready_made.result_files import LineFile
+from callbacks.ready_made import rows_file
 from tests.small_runs import small_ppo
 from trainer import (
     PPO,
@@ -23,7 +17,6 @@ from trainer import (
     JSONLinesLogger,
     PPOConfig,
     RLlibCallback,
-    latest_checkpoint,
 )
 from trainer.cli import main
 from trainer.metrics import comparable
@@ -114,7 +107,7 @@ def test_files_of_a_resumed_run_equal_those_of_an_undisturbed_one(
     assert rows(tmp_path) == rows(undisturbed)
     assert table(tmp_path) == table(undisturbed)
     files = sorted(path.name for path in tmp_path.iterdir())
-    assert files == ["checkpoint", "results.csv", "results.jsonl"]
+    assert files == ["checkpoint", "results.csv", "results.csv.bookmark", "results.jsonl"]
 
 
 def rows_or_torn(folder: Path) -> list[str]:
@@ -132,115 +125,6 @@ def test_a_restore_into_an_older_state_in_the_same_process_replaces_rows(
         train(algo, 5)
     assert rows(tmp_path) == rows(undisturbed)
     assert table(tmp_path) == table(undisturbed)
-
-
-class FailsOnce(RLlibCallback):
-    """Raises behind the loggers, in the third iteration, the first time."""
-
-    has_failed: list[bool]
-
-    def __init__(self, has_failed: list[bool]) -> None:
-        self.has_failed = has_failed
-
-    def __deepcopy__(self, memo: Any) -> FailsOnce:
-        return self  # what it remembers must not be undone
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
-
-    def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
-        def after(function: Any) -> Any:
-            return lambda _: algorithm.after_train_result(function)
-
-        algorithm.after_train_result(after(after(self.fail)))
-
-    def fail(self, result: Any) -> None:
-        if result["training_iteration"] == 3 and not self.has_failed:
-            self.has_failed.append(True)
-            raise RuntimeError("once")
-
-
-def test_an_iteration_that_is_undone_and_made_again_has_one_row(
-    undisturbed: Path, tmp_path: Path
-) -> None:
-    with config(*loggers(tmp_path), FailsOnce([])).build_algo() as algo:
-        train(algo, 2)
-        with pytest.raises(RuntimeError, match="once"):
-            algo.train()
-        train(algo, 5)
-    assert rows(tmp_path) == rows(undisturbed)
-    assert table(tmp_path) == table(undisturbed)
-
-
-def test_a_fresh_run_moves_the_file_of_an_older_one_aside(tmp_path: Path) -> None:
-    for _ in range(2):
-        with config(JSONLinesLogger(tmp_path / "results.jsonl")).build_algo() as algo:
-            train(algo, 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.jsonl", "results.jsonl.1"]
-    old = (tmp_path / "results.jsonl.1").read_text().splitlines()
-    assert [json.loads(line)["training_iteration"] for line in old] == [1, 2]
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are a thing of POSIX")
-def test_a_blocked_logger_stops_neither_training_nor_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(result_logging, "ROW_PATIENCE_S", 0.05)
-    monkeypatch.setattr(result_logging, "CHECKPOINT_PATIENCE_S", 0.05)
-    pipe = tmp_path / "results.jsonl"
-    os.mkfifo(pipe)  # without a reader: opening it hangs
-    began_at = time.monotonic()
-    with config(JSONLinesLogger(pipe), CSVLogger(tmp_path / "results.csv")).build_algo() as algo:
-        train(algo, 4)
-        algo.save_to_path(tmp_path / "checkpoint")
-        train(algo, 1)
-        (blocked, works) = algo.callbacks.objects
-    assert time.monotonic() - began_at < 20, "far less than for ever"
-    assert not blocked.flush(0.0)
-    assert works.flush(10)
-    assert len(table(tmp_path)) == 1 + 5
-    pipe.rename(tmp_path / "pipe")
-    (tmp_path / "pipe").write_bytes(b"")  # lets the thread go on
-    assert blocked.flush(10)
-    assert [json.loads(row)["training_iteration"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5]
-    assert blocked.num_rows_lost == 0
-
-
-@pytest.mark.process
-def test_a_kill_between_row_and_checkpoint_leaves_the_row_of_the_checkpoint(
-    tmp_path: Path, undisturbed: Path
-) -> None:
-    """With the saving callback first in the list, which is the harder order."""
-    script = tmp_path / "run.py"
-    script.write_text(
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from tests.integration.test_result_loggers import *\n"
-        "from trainer import PeriodicCheckpoint\n"
-        "class Kill(RLlibCallback):\n"
-        "    def on_checkpoint_saved(self, *, algorithm, **kwargs):\n"
-        "        if algorithm.training_iteration == 4:\n"
-        "            os.kill(os.getpid(), signal.SIGKILL)\n"
-        "folder = Path(sys.argv[1])\n"
-        "saver = PeriodicCheckpoint(folder / 'checkpoints', every=2)\n"
-        "with config(Kill, saver, *loggers(folder)).build_algo() as algo:\n"
-        "    train(algo, 7)\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(rows(tmp_path)) == 4
-    saved = latest_checkpoint(tmp_path / "checkpoints")
-    assert saved is not None
-    with PPO.from_checkpoint(saved, callbacks=loggers(tmp_path)) as algo:
-        assert isinstance(algo, PPO)
-        assert algo.training_iteration == 4
-        train(algo, 3)
-    assert table(tmp_path) == table(undisturbed)
-    assert [json.loads(row)["training_iteration"] for row in rows(tmp_path)] == list(range(1, 8))
 
 
 # ---- the command line
@@ -295,10 +179,10 @@ def test_damage_within_the_results_is_told_when_a_run_is_resumed(
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"\xff" + lines[0] + lines[1])
     resume()
-    assert [json.loads(row)["training_iteration"] for row in rows(run)] == [2, 3]
-    (message,) = caplog.messages
-    assert "1 of its 2 lines cannot be read" in message
-    assert (run / "results.jsonl.damaged").read_bytes() == b"\xff" + lines[0] + lines[1]
+    found = path.read_bytes().splitlines(keepends=True)
+    assert found[:2] == [b"\xff" + lines[0], lines[1]]
+    assert json.loads(found[2])["training_iteration"] == 3
+    assert "1 lines of" in caplog.messages[0]
 
 
 def test_results_that_cannot_be_written_end_the_run_with_one_message(
@@ -306,10 +190,10 @@ def test_results_that_cannot_be_written_end_the_run_with_one_message(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def refuse(self: LineFile, iteration: int, line: bytes) -> None:
+    def refuse(path: Path, line: bytes) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(LineFile, "append", refuse)
+    monkeypatch.setattr(rows_file, "append_to", refuse)
     assert main(["train", *SMALL, "--run-dir", "run", "--stop-iterations", "1"]) == 1
     message = capsys.readouterr().err
     assert message.startswith("TrainerError: Results cannot be kept in")

@@ -46,36 +46,16 @@ def results_of(made: PPOConfig, num_iterations: int = 2) -> list[bytes]:
 # ---- acting alone
 
 
-def test_single_actions_follow_the_states_of_an_episode(tmp_path: Path) -> None:
-    made = config(RepeatPreviousEnv, length=8, delay=1)
-    made.env_runners(num_envs_per_env_runner=1, explore=False)
-    seen: list[Any] = []
-    made.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
-    with made.build_algo() as algo:
-        algo.env_runner_group.foreach_env_runner(lambda runner: runner.sample(num_episodes=1))
-        state, observations = algo.get_module().get_initial_state(), seen[0].get_observations()
-        for step in range(8):
-            assert nested.equal(seen[0].get_extra_model_outputs("state_in", step), state)
-            action, state, info = algo.compute_single_action(
-                observations[step], state=state, explore=False
-            )
-            assert action == seen[0].get_actions(step)
-            np.testing.assert_array_equal(
-                info["action_dist_inputs"],
-                seen[0].get_extra_model_outputs("action_dist_inputs", step),
-            )
-        by_agent, states, _ = algo.compute_actions(
-            {"x": observations[0]}, {"x": algo.get_module().get_initial_state()}, explore=False
-        )
-        assert by_agent["x"] == seen[0].get_actions(0)
-        assert nested.equal(states["x"], seen[0].get_extra_model_outputs("state_in", 1))
+def test_actions_by_agent_take_and_give_states(tmp_path: Path) -> None:
+    with config(RepeatPreviousEnv, length=8, delay=1).build_algo() as algo:
+        initial = algo.get_module().get_initial_state()
+        single, after, _ = algo.compute_single_action(2, state=initial, explore=False)
+        by_agent, states, _ = algo.compute_actions({"x": 2}, {"x": initial}, explore=False)
+        assert by_agent["x"] == single
+        assert nested.equal(states["x"], after)
         path = algo.save_to_path(str(tmp_path / "saved"))
-    policy, after = TrainedPolicy.from_checkpoint(path), None
-    for step in range(8):
-        action, after = policy.predict(observations[step], after)
-        assert action == seen[0].get_actions(step)
     with pytest.raises(ConfigError, match=r"predict_all.*has memory"):
-        policy.predict_all(list(observations))
+        TrainedPolicy.from_checkpoint(path).predict_all([2])
 
 
 def test_a_forgotten_or_foreign_state_is_one_error() -> None:

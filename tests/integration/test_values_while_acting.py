@@ -13,7 +13,6 @@ pytest.importorskip("torch")
 from checkpoints import encode
 from tests.torch_modules import DenseModule, NoisyDense, Remembering
 from trainer import PPOConfig, RLModuleSpec
-from trainer.env_runners.acting import ActionSource, ValuingActing
 from trainer.modules import ActorCriticModule
 from trainer.testing.checks import check_module, encoded_samples
 from trainer.testing.envs import TargetEnv
@@ -111,10 +110,7 @@ def test_values_are_recorded_where_nothing_but_the_module_chooses(
 ) -> None:
     made = config("TorchRLModule").env_runners(exploration_config={"type": strategy})
     with made.build_algo() as algo:
-        actions = algo.env_runner._player.actions
-        assert type(actions) is ActionSource, "one body of the hot loop"
-        assert isinstance(actions.acting, ValuingActing) is expected
-        assert ("vf_preds" in actions.outputs) is expected
+        assert ("vf_preds" in algo.env_runner._player.policy.outputs) is expected
         samples = algo.env_runner.sample(num_timesteps=8)
         assert all(("vf_preds" in s.extra_model_outputs) is expected for s in samples)
 

@@ -21,6 +21,7 @@ from trainer import DQNConfig, PPOConfig
 from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs import native_vector_env
 from trainer.episodes.fragment import FragmentEpisode
+from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError, EnvCreationError
 from trainer.metrics import comparable
 
@@ -449,6 +450,9 @@ RECORDED: dict[str, Any] = {
     "samples edited": lambda: edited_samples(ppo()),
     "epsilon-greedy": lambda: dqn("EpsilonGreedy"),
     "soft Q": lambda: dqn("SoftQ"),
+    "noise that goes on": lambda: scaled(Drifting).env_runners(
+        exploration_config={"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 9}
+    ),
     "younger than the look-back": lambda: ppo(num_envs=1).env_runners(episode_lookback_horizon=40),
     "all end at once": lambda: equally_long(dqn("EpsilonGreedy")),
 }
@@ -545,14 +549,14 @@ def test_running_episodes_stay_where_the_log_likelihoods_of_a_request_cannot_be_
     with ppo().build_algo() as algo:
         runner: Any = algo.env_runner
         first = runner.sample(num_timesteps=12)
-        compute, fails = runner._player.actions.logp, [True]
+        compute, fails = runner._player.policy.logp, [True]
 
         def logp(*given: Any, **named: Any) -> Any:
             if fails.pop() if fails else False:
                 raise RuntimeError("on purpose")
             return compute(*given, **named)
 
-        runner._player.actions.logp = logp
+        runner._player.policy.logp = logp
         with pytest.raises(RuntimeError, match="on purpose"):
             runner.sample(num_timesteps=12)
         lengths = [(slot.episode.id_, slot.episode.t) for slot in runner._player.slots]
@@ -606,7 +610,7 @@ def after_a_callback_raised(mode: AutoresetMode) -> bytes:
         assert [slot.episode.is_terminated for slot in slots] == [True, True, False]
         return encode(
             [
-                (slot.episode.get_state(), slot.observation, slot.noise.next_row().tolist())
+                (slot.episode.get_state(), slot.observation, slot.seat.noise.next_row().tolist())
                 for slot in slots
             ]
         )
@@ -775,13 +779,11 @@ def lakes(_: Any) -> Any:
 def test_an_observation_outside_its_space_is_named_with_its_sub_env() -> None:
     seen = np.array([3, 99, 5, 6])
     with ppo(lakes).build_algo() as algo:
-        runner: Any = algo.env_runner
-        acting = runner._player.actions.acting
-        with pytest.raises(EnvContractError, match=r"Sub-env 1 .*Discrete\(16\): .*99"):
-            acting.encoded_together(seen, None)
-        encoded = acting.encoded_together(seen, [0, 2, 3])["obs"]
-    assert encoded.argmax(axis=1).tolist() == [3, 0, 5, 6]
-    assert encoded.sum(axis=1).tolist() == [1.0, 0.0, 1.0, 1.0]
+        player: Any = algo.env_runner._player
+        noise = np.full((4, player.policy.noise_width), 0.5)
+        for plays in (None, np.array([True, True, False, False])):
+            with pytest.raises(EnvContractError, match=r"Sub-env 1 .*Discrete\(16\): .*99"):
+                player._choose(seen, noise, plays, ActingRequest(0, explore=True))
 
 
 @pytest.mark.parametrize("explores_otherwise", [False, True])
@@ -790,11 +792,11 @@ def test_sub_envs_in_which_no_agent_plays_may_show_anything(explores_otherwise: 
     if explores_otherwise:
         config = dqn("EpsilonGreedy").environment(lakes).env_runners(num_envs_per_env_runner=4)
     with config.build_algo() as algo:
-        actions = algo.env_runner._player.actions
-        noise = np.full((4, (actions.exploring or actions.acting).noise_width), 0.5)
+        player = algo.env_runner._player
+        noise = np.full((4, player.policy.noise_width), 0.5)
 
         def act(last: int) -> Any:
-            seen, rows = np.array([1, 2, 3, last]), [0, 1, 2]
-            return actions.act_together(seen, noise, rows=rows, explore=True, timestep=0)[0]
+            seen, plays = np.array([1, 2, 3, last]), np.array([True, True, True, False])
+            return player._choose(seen, noise, plays, ActingRequest(0, explore=True)).actions
 
         assert act(99)[:3].tolist() == act(0)[:3].tolist()

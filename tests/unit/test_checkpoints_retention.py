@@ -24,7 +24,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from tests.saved_files import files_of
-from trainer_toolkit.files import DirectoryLock
+from trainer_toolkit.files import PathLock
 
 
 def save(path: Path, iteration: int | None, **metrics: Any) -> Path:
@@ -207,7 +207,7 @@ def test_retention_leaves_a_save_that_is_going_on_alone(tmp_path: Path) -> None:
         save(tmp_path / str(number), number)
     for number in (1, 2):
         (tmp_path / str(number) / "manifest.json").unlink()
-    with DirectoryLock(tmp_path / "1" / "files-1"):
+    with PathLock(tmp_path / "1" / "files-1"):
         removed = apply_retention(tmp_path, Retention(keep_last=1))
     assert removed == [tmp_path / "3"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "4"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_toolkit.files import DirectoryLock, NoLocksError, lock_file, replacing, unlock_file
+from trainer_toolkit.files import NoLocksError, PathLock, lock_file, replacing, unlock_file
 
 
 def test_the_old_content_is_there_until_all_of_the_new_is(tmp_path: Path) -> None:
@@ -76,5 +76,5 @@ def test_what_means_no_locks_for_a_directory_is_an_error_for_a_file(
     with pytest.raises(OSError, match=os.strerror(code)) as caught:
         lock_file(0)
     assert not isinstance(caught.value, NoLocksError)
-    with DirectoryLock(tmp_path) as lock:
+    with PathLock(tmp_path) as lock:
         assert not lock.is_real

@@ -9,19 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.env_runners.acting import Policy, Seat
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.episodes import SingleAgentEpisode
-from trainer.seeding import NoiseStream, Role
+from trainer.modules import RLModuleSpec
+from trainer.seeding import Role
 from trainer.testing.envs import ContinuousEnv, CountdownEnv, UnseededEnv
 from trainer_toolkit.plain_classes import from_plain, to_plain
 
 SEED = 123
 
 
-def new_slot(env: Any = None) -> EnvSlot:
-    noise = NoiseStream(0, Role.TRAINING, kind="normal", width=1)
-    return EnvSlot(0, CountdownEnv({"min_length": 9}) if env is None else env, noise)
+def new_slot(env: Any = None, *, keeps_actions: bool = False) -> EnvSlot:
+    env = CountdownEnv({"min_length": 9}) if env is None else env
+    seat = Seat(0, root_seed=0, role=Role.TRAINING)
+    module = RLModuleSpec(None, env.observation_space, env.action_space).build()
+    seat.take(Policy(module, normalize_actions=True, clip_actions=False))
+    return EnvSlot(0, env, seat, keeps_actions=keeps_actions)
 
 
 def begin(slot: EnvSlot, seed: int = SEED) -> None:
@@ -34,7 +39,7 @@ def begin(slot: EnvSlot, seed: int = SEED) -> None:
 def play(slot: EnvSlot, *actions: int) -> None:
     for action in actions:
         assert slot.episode is not None
-        slot.noise.next_row()
+        slot.seat.noise.next_row()
         slot.observation, reward, terminated, truncated, infos = slot.env.step(action)
         slot.episode.add_env_step(
             slot.observation, action, reward, infos, terminated=terminated, truncated=truncated
@@ -152,7 +157,7 @@ def test_put_back_goes_on_exactly_like_the_slot_that_was_never_disturbed() -> No
     assert other.put_back(whole, 0, unchanged)
     assert other.env_seed == SEED
     assert [chunk.t for chunk in other.earlier_chunks] == [2, 3]
-    noise = [s.noise.next_row().tolist() for s in (slot, other)]
+    noise = [s.seat.noise.next_row().tolist() for s in (slot, other)]
     assert noise[0] == noise[1]
     for each in (slot, other):
         play(each, 1, 1, 0)

@@ -17,52 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callbacks.ready_made import result_files
 from callbacks.ready_made.result_files import TensorBoardResults
 from callbacks.ready_made.result_loggers import TensorBoardLogger
+from tests.event_files import curves, event_files, events
 
 
 @pytest.fixture
 def library() -> Any:
     pytest.importorskip("tensorboardX")
     return importlib.import_module("tensorboardX.record_writer")
-
-
-def event_files(directory: Path) -> list[Path]:
-    """In the order in which TensorBoard reads them."""
-    return sorted(directory.glob("events.out.tfevents.*"))
-
-
-def events(directory: Path) -> list[Any]:
-    """All events of a directory; a wrong length or checksum fails."""
-    checksum = importlib.import_module("tensorboardX.record_writer").masked_crc32c
-    event = importlib.import_module("tensorboardX.proto.event_pb2").Event
-    found = []
-    for file in event_files(directory):
-        data = file.read_bytes()
-        while data:
-            (length,) = struct.unpack("<Q", data[:8])
-            body = data[12 : 12 + length]
-            checks = data[8:12] + data[12 + length : 16 + length]
-            assert checks == struct.pack("<II", checksum(data[:8]), checksum(body))
-            found.append(event.FromString(body))
-            data = data[16 + length :]
-    return found
-
-
-def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    """Tag to its points, with steps that were taken back removed, as TensorBoard shows them."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for event in events(directory):
-        if event.HasField("session_log"):
-            assert event.session_log.status == event.session_log.START
-            found = {
-                tag: [point for point in points if point[0] < event.step]
-                for tag, points in found.items()
-            }
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
 
 
 def row(iteration: int, *, steps: int = 100, **values: Any) -> dict[str, Any]:
@@ -75,15 +39,22 @@ def row(iteration: int, *, steps: int = 100, **values: Any) -> dict[str, Any]:
     }
 
 
+def write(directory: Path, *rows: dict[str, Any]) -> TensorBoardResults:
+    """Rows behind those that are there, as a new process writes them."""
+    results = TensorBoardResults(directory)
+    results.begin(rows[0]["training_iteration"])
+    for each in rows:
+        results.append(each["training_iteration"], each)
+    return results
+
+
 @pytest.mark.usefixtures("library")
 def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
-    results = TensorBoardResults(tmp_path / "a" / "b")
     values: dict[str, Any] = {
         "nested": {"loss": np.float32(0.5)}, "nan": math.nan, "inf": math.inf, "none": None,
         "text": "x", "flag": True, "pid": 5, "words": ["a"], "ragged": [[1], [1, 2]], "empty": [],
     }  # fmt: skip
-    results.append(row(1, **values))
-    results.append(row(2, count=3))
+    results = write(tmp_path / "a" / "b", row(1, **values), row(2, count=3))
     assert curves(results.path) == {
         "nested/loss": [(100, 0.5)],
         "count": [(200, 3.0)],
@@ -105,7 +76,7 @@ def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
 def test_numbers_without_thirty_bins_between_them_lose_no_row(
     tmp_path: Path, numbers: list[float]
 ) -> None:
-    TensorBoardResults(tmp_path).append(row(1, returns=numbers, loss=2.0))
+    write(tmp_path, row(1, returns=numbers, loss=2.0))
     values = {value.tag: value for value in events(tmp_path)[-1].summary.value}
     assert values["loss"].simple_value == 2.0
     assert sum(values["returns"].histo.bucket) == len(numbers)
@@ -120,8 +91,8 @@ def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(
     value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     results = TensorBoardResults(tmp_path)
-    for iteration in (1, 2):
-        results.append(row(iteration, mine={"bad": value}, loss=2.0, wide=[-1e308, 1e308]))
+    for number in (1, 2):
+        results.append(number, row(number, mine={"bad": value}, loss=2.0, wide=[-1e308, 1e308]))
         values = {each.tag: each for each in events(tmp_path)[-1].summary.value}
         assert values["loss"].simple_value == 2.0
         assert values["wide"].histo.num == 2
@@ -132,9 +103,8 @@ def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(
 
 @pytest.mark.usefixtures("library")
 def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
-    results = TensorBoardResults(tmp_path)
     numbers = [1.0, 2.0, 2.0, 31.0, math.nan]
-    results.append(row(1, hist_stats={"returns": numbers}, same=np.ones((2, 2))))
+    write(tmp_path, row(1, hist_stats={"returns": numbers}, same=np.ones((2, 2))))
     values = {value.tag: value.histo for value in events(tmp_path)[-1].summary.value}
     histogram = values["hist_stats/returns"]
     assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1, 31, 4, 36)
@@ -169,8 +139,7 @@ def test_arrays_of_bytes_are_images(
     tmp_path: Path, shape: tuple[int, ...], colour_type: int
 ) -> None:
     image = np.arange(math.prod(shape), dtype=np.uint8).reshape(shape) * 7
-    results = TensorBoardResults(tmp_path)
-    results.append(row(1, image=image, images=[image * 0, image]))
+    write(tmp_path, row(1, image=image, images=[image * 0, image]))
     values = {value.tag: value.image for value in events(tmp_path)[-1].summary.value}
     for tag in ("image", "images"):
         shown = values[tag]
@@ -187,8 +156,7 @@ def test_arrays_of_bytes_are_images(
     "value", [np.zeros((2, 2)), np.zeros(4, np.uint8), np.zeros((2, 2, 5), np.uint8), [3, 4]]
 )
 def test_other_arrays_stay_histograms(tmp_path: Path, value: Any) -> None:
-    results = TensorBoardResults(tmp_path)
-    results.append(row(1, numbers=value))
+    write(tmp_path, row(1, numbers=value))
     (shown,) = [found for found in events(tmp_path)[-1].summary.value if found.tag == "numbers"]
     assert shown.HasField("histo")
 
@@ -198,24 +166,22 @@ def test_other_arrays_stay_histograms(tmp_path: Path, value: Any) -> None:
 def test_an_iteration_that_is_made_again_takes_back_its_steps_and_later_ones(
     tmp_path: Path, is_same_process: bool
 ) -> None:
-    results = TensorBoardResults(tmp_path)
-    for iteration in (1, 2, 3, 4):
-        results.append(row(iteration, loss=-1.0 if iteration > 2 else iteration))
+    results = write(
+        tmp_path, *(row(number, loss=-1.0 if number > 2 else number) for number in (1, 2, 3, 4))
+    )
     if not is_same_process:
         results = TensorBoardResults(tmp_path)
-    for iteration in (3, 4, 5):
-        results.append(row(iteration, loss=iteration))
+    assert results.begin(3) == 2
+    for number in (3, 4, 5):
+        results.append(number, row(number, loss=number))
     assert curves(tmp_path)["loss"] == [(100 * i, float(i)) for i in (1, 2, 3, 4, 5)]
     assert len(event_files(tmp_path)) == (1 if is_same_process else 2)
 
 
 @pytest.mark.usefixtures("library")
 def test_a_resumed_run_of_another_batch_size_leaves_no_old_points_between(tmp_path: Path) -> None:
-    results = TensorBoardResults(tmp_path)
-    for iteration in (1, 2, 3, 4):
-        results.append(row(iteration))
-    changed = row(2, steps=250) | {"num_env_steps_sampled_lifetime": 350}
-    TensorBoardResults(tmp_path).append(changed)
+    write(tmp_path, row(1), row(2), row(3), row(4))
+    write(tmp_path, row(2, steps=250) | {"num_env_steps_sampled_lifetime": 350})
     assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (350, 2.0)]
 
 
@@ -226,7 +192,7 @@ def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_ord
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
     for iteration, pid in ((1, 900), (2, 80), (3, 7)):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
-        TensorBoardResults(tmp_path).append(row(iteration))
+        write(tmp_path, row(iteration))
     assert [file.name.rsplit(".", 1)[1] for file in event_files(tmp_path)] == ["900", "80", "7"]
     assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (200, 2.0), (300, 3.0)]
 
@@ -234,49 +200,48 @@ def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_ord
 @pytest.mark.usefixtures("library")
 def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path: Path) -> None:
     for number in range(3):
-        results = TensorBoardResults(tmp_path / "run")
-        results.start_anew(row(1))
-        results.append(row(1, number=number))
+        TensorBoardResults(tmp_path / "run").set_aside()
+        write(tmp_path / "run", row(1, number=number))
     shown = [curves(tmp_path / name)["number"][0][1] for name in ("run.1", "run.2", "run")]
     assert shown == [0.0, 1.0, 2.0]
-    results = TensorBoardResults(tmp_path / "run")
-    results.start_anew(row(2))  # begins where another one ended: goes on with it
-    results.append(row(2))
-    assert len(curves(tmp_path / "run")["training_iteration"]) == 2
 
 
 @pytest.mark.usefixtures("library")
 def test_behind_a_record_that_failed_a_new_file_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = TensorBoardResults(tmp_path)
-    results.append(row(1))
+    def full(path: Path, data: bytes) -> None:
+        raise OSError("disk full")
+
+    results = write(tmp_path, row(1))
     (file,) = event_files(tmp_path)
     whole = file.read_bytes()
-    results.append(row(2))
+    results.append(2, row(2))
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        patch.setattr(result_files, "append_to", full)
         with pytest.raises(OSError, match="disk full"):
-            results.append(row(3))
+            results.append(3, row(3))
     file.write_bytes(whole)  # as if the record of 2 had been torn and the reader stopped there
-    results.append(row(4))
+    results.begin(4)
+    results.append(4, row(4))
     assert len(event_files(tmp_path)) == 2
     assert [step for step, _ in curves(tmp_path)["training_iteration"]] == [100, 400]
 
 
 @pytest.mark.usefixtures("library")
 def test_event_files_that_are_deleted_begin_again(tmp_path: Path) -> None:
-    results = TensorBoardResults(tmp_path)
-    results.append(row(1))
+    results = write(tmp_path, row(1))
     event_files(tmp_path)[0].unlink()
-    results.append(row(2))
+    results.append(2, row(2))
     assert events(tmp_path)[0].file_version == "brain.Event:2"
+    event_files(tmp_path)[0].unlink()
+    assert TensorBoardResults(tmp_path).begin(3) == 0, "all rows are missing"
 
 
 @pytest.mark.usefixtures("library")
-def test_a_row_without_its_steps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="num_env_steps_sampled_lifetime=None"):
-        TensorBoardResults(tmp_path).append({"training_iteration": 1})
+def test_a_row_without_env_steps_has_its_number_for_a_step(tmp_path: Path) -> None:
+    write(tmp_path, {"training_iteration": 1, "loss": 0.5}, {"training_iteration": 2, "loss": 0.25})
+    assert curves(tmp_path)["loss"] == [(1, 0.5), (2, 0.25)]
 
 
 @pytest.mark.usefixtures("library")
@@ -286,7 +251,7 @@ def test_a_logger_can_be_copied_and_sent_where_the_library_is_not_installed(
     logger = TensorBoardLogger(tmp_path / "tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     for copied in (copy.deepcopy(logger), pickle.loads(pickle.dumps(logger))):
-        assert str(copied.sink) == str(tmp_path / "tensorboard")
+        assert copied.sink.path == tmp_path / "tensorboard"
 
 
 def test_a_missing_library_is_told_when_configured(monkeypatch: pytest.MonkeyPatch) -> None:

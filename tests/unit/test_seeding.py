@@ -7,7 +7,6 @@ import pytest
 
 from trainer.seeding import (
     EnvSeeds,
-    NoiseKind,
     NoiseStream,
     Role,
     draw_root_seed,
@@ -69,17 +68,6 @@ def test_noise_is_a_function_of_stream_and_episode() -> None:
     assert rows(again, 300).tobytes() == first.tobytes()
     assert not np.isin(other_episode, first).any()
     assert not np.isin(other_slot, first).any()
-
-
-@pytest.mark.parametrize("kind", ["uniform", "normal", "gumbel"])
-@pytest.mark.parametrize("played", [0, 1, 31, 32, 33, 95, 96, 97, 2000])
-def test_skipped_rows_are_the_rows_that_were_played(kind: NoiseKind, played: int) -> None:
-    stream = NoiseStream(0, Role.TRAINING, kind=kind, width=3)
-    stream.start(0, 0)
-    expected = rows(stream, played + 50)[played:]
-    stream.start(0, 0)
-    stream.skip(played)
-    assert rows(stream, 50).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("takes", [(5, 40, 3, 200), (32, 1, 31, 64, 2), (1, 1, 1, 150)])

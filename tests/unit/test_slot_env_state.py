@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from checkpoints import decode
-from tests.unit.test_env_slot import begin, cut, play, position_after, unchanged
-from trainer.env_runners.env_slot import EnvSlot
+from tests.unit.test_env_slot import begin, cut, new_slot, play, position_after, unchanged
 from trainer.env_runners.messages import SlotPosition
 from trainer.episodes import SingleAgentEpisode
-from trainer.seeding import NoiseStream, Role
 from trainer.testing import CountdownEnv, RestlessEnv
 from trainer.testing.envs import TaskCountdownEnv
 from trainer_toolkit.plain_classes import from_plain, to_plain
@@ -44,11 +42,6 @@ class WithTask(TaskCountdownEnv):
     """Its state is the mixture, in which all tasks so far have left their mark."""
 
     env_state_attributes: tuple[str, ...] = ("length", "steps", "_mixture")
-
-
-def new_slot(env: Any, *, keeps_actions: bool = False) -> EnvSlot:
-    noise = NoiseStream(0, Role.TRAINING, kind="normal", width=1)
-    return EnvSlot(0, env, noise, keeps_actions=keeps_actions)
 
 
 def test_nothing_is_played_again_if_there_is_a_state() -> None:

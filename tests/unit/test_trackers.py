@@ -1,4 +1,4 @@
-"""Trackers: rows reach a service or are counted, the run goes on after a resume, nothing waits."""
+"""Trackers: a service gets every row once, goes on with its run after a resume, delays nobody."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import json
 import logging
 import pickle
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +16,11 @@ from typing import Any
 import pytest
 
 from callbacks import CallbackConfigError, PeriodicCheckpoint, RLlibCallback, TrackerLogger
-from callbacks.ready_made import trackers
-from callbacks.ready_made.result_loggers import objects_beside
+from callbacks.ready_made.followers import Follower, FollowerThread, finish_all
+from callbacks.ready_made.result_loggers import close_loggers, objects_beside
+from callbacks.ready_made.rows_file import RowsFile
 from callbacks.ready_made.tracker_services import AimService, Artifact
-from callbacks.ready_made.trackers import ServiceSender, TrackedRows, numbers_of
+from callbacks.ready_made.trackers import ServiceSink, numbers_of
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
 FACTS = {"name": "PPO on x", "experiment": "PPO-x", "folder": ".", "params": {"lr": 0.1}}
@@ -37,7 +37,7 @@ class Store:
         self.files: list[tuple[str, str, str, int]] = []
         self.answers = threading.Event()
         self.answers.set()
-        self.failures_to_come = 0
+        self.failures_to_come = self.openings_to_fail = 0
 
     def __deepcopy__(self, memo: Any) -> Store:
         return self
@@ -61,6 +61,9 @@ class Service:
 
     def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
         self.store.answers.wait(60)
+        if self.store.openings_to_fail:
+            self.store.openings_to_fail -= 1
+            raise ConnectionError("it is starting")
         self.store.events.append("open")
         self.store.runs.setdefault(run_id, [])
         return run_id
@@ -103,6 +106,25 @@ def sent(store: Store) -> list[list[int]]:
     return [[step for step, _ in rows] for rows in store.runs.values()]
 
 
+class Tracked:
+    """The rows of a run and a service that follows them, as a process has both."""
+
+    def __init__(self, folder: Path, service: Service, **given: Any) -> None:
+        self.rows = RowsFile(folder / "rows.jsonl")
+        self.sink = ServiceSink(service, FACTS, folder, **given)
+        self.thread = FollowerThread(self.sink.name)
+        self.follower = Follower(self.rows, self.sink, self.thread)
+
+    def take(self, *iterations: int, **changes: Any) -> Tracked:
+        for iteration in iterations:
+            self.rows.append(row(iteration, **changes))
+            self.follower.wake()
+        return self
+
+    def flush(self) -> None:
+        assert self.thread.flush(10)
+
+
 def test_numbers_are_sent_by_path_and_everything_else_stays() -> None:
     values = row(1, a={"b": 2, "c": float("nan"), "d": True}, e="text", f=[1, 2])
     assert numbers_of(values) == {
@@ -113,126 +135,97 @@ def test_numbers_are_sent_by_path_and_everything_else_stays() -> None:
 def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(
     store: Store, tmp_path: Path
 ) -> None:
-    def sink() -> TrackedRows:
-        return TrackedRows(Service(store), tmp_path / "t", max_waiting=10)
-
-    first = sink()
-    first.start_anew(row(1))
-    for iteration in (1, 2, 3, 4):
-        first.append(row(iteration))
-    assert first.sender.flush(10)
-    again = sink()  # a process that goes on with the checkpoint of iteration 2
-    for iteration in (3, 4, 5):
-        again.append(row(iteration))
-    assert again.sender.flush(10)
+    Tracked(tmp_path, Service(store)).take(1, 2, 3, 4).flush()
+    # A process that goes on with the checkpoint of iteration 2, with other settings.
+    Tracked(tmp_path, Service(store)).take(3, 4, 5, changed=1).flush()
     assert sent(store) == [[100, 200, 300, 400, 500]]
-    kept = (tmp_path / "t" / "rows.jsonl").read_text().splitlines()
-    assert [json.loads(line)["training_iteration"] for line in kept] == [1, 2, 3, 4, 5]
-    anew = sink()  # a new run in the same folder
-    anew.start_anew(row(1))
-    anew.append(row(1))
-    assert anew.sender.flush(10)
+    rows = [changed for _, changed in next(iter(store.runs.values()))]
+    assert ["changed" in each for each in rows] == [False] * 4 + [True]
+    anew = Tracked(tmp_path, Service(store))  # a new run in the same folder
+    anew.follower.set_aside()
+    anew.rows.set_aside()
+    anew.take(1).flush()
     assert sent(store) == [[100, 200, 300, 400, 500], [100]]
-    assert (tmp_path / "t" / "rows.jsonl.1").exists()
 
 
-def test_a_sender_ends_the_run_of_the_service_before_another_one_opens_it(
-    store: Store, tmp_path: Path
-) -> None:
-    first = ServiceSender(Service(store), tmp_path / "run.json")
-    store.answers.clear()
-    for iteration in (1, 2):
-        first.send(row(iteration), FACTS, [])
-    again = ServiceSender(Service(store), tmp_path / "run.json")  # reads how far the first one is
-    again.send(row(3), FACTS, [row(1), row(2)])
-    store.answers.set()
-    assert again.flush(10)
-    assert sent(store) == [[100, 200, 300]]
-    assert store.events == ["open", "close", "open"]
-
-
-def test_a_sender_whose_service_hangs_holds_the_next_one_up_only_for_a_while(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trackers, "EXIT_PATIENCE_S", 0.05)
-    hanging = Store()
-    hanging.answers.clear()
-    first = ServiceSender(Service(hanging), tmp_path / "run.json")
-    first.send(row(1), FACTS, [])
-    again = ServiceSender(Service(store), tmp_path / "run.json")
-    again.send(row(2), FACTS, [])
-    assert again.flush(10)
-    assert sent(store) == [[200]]
-    hanging.answers.set()
-    assert first.flush(10)
-
-
-def test_what_a_service_missed_at_its_end_is_sent_when_the_run_is_resumed(
-    store: Store, tmp_path: Path
-) -> None:
-    sink = TrackedRows(Service(store), tmp_path, max_waiting=10)
-    sink.append(row(1))
-    assert sink.sender.flush(10)
-    store.failures_to_come = 2
-    for iteration in (2, 3):
-        sink.append(row(iteration))
-    assert sink.sender.flush(10)
-    assert sink.sender.num_lost == 2
-    assert sent(store) == [[100]]
-    again = TrackedRows(Service(store), tmp_path, max_waiting=10)
-    again.append(row(4))
-    assert again.sender.flush(10)
-    assert sent(store) == [[100, 200, 300, 400]]
-
-
-def test_a_service_that_hangs_delays_nothing_and_is_told_once(
+def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logger = TrackerLogger(Service(store), tmp_path / "t", max_waiting=5)
-    algorithm = SteeredAlgorithm(logger)
-    algorithm.tell_returns([1.0] * 3)
-    assert algorithm.first.flush_service(10)
-    store.answers.clear()
-    with caplog.at_level(logging.WARNING):
-        results = algorithm.tell_returns([1.0] * 20)
-        assert algorithm.first.flush(10), "the rows are in the file"
-        assert not algorithm.first.flush_service(0.0)
-    assert len(caplog.records) == 1
-    assert "5 results are waiting already" in caplog.text
-    assert algorithm.first.num_rows_lost == 15
-    assert algorithm.first._waited_s < 5, "for the file, never for the service"
-    assert results[-1]["fault_tolerance"]["num_lost_rows_lifetime"] <= 15
-    assert len((tmp_path / "t" / "rows.jsonl").read_text().splitlines()) == 23
-    store.answers.set()
-    assert algorithm.first.flush_service(10)
-    assert len(sent(store)[0]) == 3 + 5
+    tracked = Tracked(tmp_path, Service(store)).take(1)
+    tracked.flush()
+    store.failures_to_come = 2
+    for iteration in (2, 3):
+        tracked.take(iteration).flush()
+    assert sent(store) == [[100]]
+    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
+    tracked.take(4).flush()
+    assert sent(store) == [[100, 200, 300, 400]]
+    assert len(caplog.messages) == 1
 
 
-def test_a_service_that_was_never_there_keeps_its_run_for_later(
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_rows_wait_for_a_service_that_cannot_be_opened_yet(
+    store: Store, tmp_path: Path, num_rows: int
+) -> None:
+    store.openings_to_fail = 1
+    tracked = Tracked(tmp_path, Service(store))
+    for iteration in range(1, num_rows + 1):
+        tracked.take(iteration).flush()
+    assert finish_all([tracked.thread])
+    assert sent(store) == [[100 * number for number in range(1, num_rows + 1)]]
+    assert store.events == ["open", "close"]
+
+
+def test_the_run_is_written_down_before_the_service_is_asked_for_it(
     store: Store, tmp_path: Path
 ) -> None:
-    store.answers.clear()
-    sender = ServiceSender(Service(store), tmp_path / "run.json")
-    sender.send(row(1), FACTS, [])
-    run_file = tmp_path / "run.json"
-    store.answers.set()
-    assert sender.flush(10)
-    known = json.loads(run_file.read_text())
-    assert known["sent"] == 1
-    assert list(store.runs) == [known["run"]]
+    store.openings_to_fail = 1
+    Tracked(tmp_path, Service(store)).take(1).flush()
+    known = json.loads((tmp_path / "run.json").read_text())
+    assert (known["sent"], known["facts"]) == (0, FACTS)
     assert known["run"].startswith("PPO-on-x-")
+    Tracked(tmp_path, Service(store)).take(2).flush()
+    assert list(store.runs) == [known["run"]]
 
 
 def test_a_run_file_that_cannot_be_read_is_told_and_replaced(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "run.json").write_text("torn")
-    sender = ServiceSender(Service(store), tmp_path / "run.json")
-    with caplog.at_level(logging.WARNING):
-        sender.send(row(1), FACTS, [])
-        assert sender.flush(10)
-    assert "gets a new run" in caplog.text
+    Tracked(tmp_path, Service(store)).take(1).flush()
+    assert "a tracker gets a new run" in caplog.text
     assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
+
+
+def test_steps_may_be_counted_in_rows_and_a_run_may_fail(store: Store, tmp_path: Path) -> None:
+    tracked = Tracked(tmp_path, Service(store), run_id="x-00003", counts_rows=True)
+    tracked.take(1, 2, done=True).flush()
+    assert store.events == ["open"]
+    tracked.follower.end(failed=True)
+    tracked.follower.wake()
+    tracked.flush()
+    assert (list(store.runs), sent(store)) == (["x-00003"], [[1, 2]])
+    assert store.events == ["open", "failed"]
+
+
+def test_a_service_that_hangs_delays_nothing(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
+    algorithm.tell_returns([1.0] * 3)
+    assert algorithm.first.flush(10)
+    store.answers.clear()
+    results = algorithm.tell_returns([1.0] * 20)
+    assert not algorithm.first.flush(0.0)
+    assert results[-1]["fault_tolerance"]["num_lost_rows_lifetime"] == 0
+    assert len((tmp_path / "t" / "rows.jsonl").read_text().splitlines()) == 23
+    close_loggers(algorithm)
+    assert not algorithm.first.flush(0.0), "stop() does not wait for it"
+    store.answers.set()
+    assert algorithm.first.flush(10)
+    assert len(sent(store)[0]) == 23
+    assert store.events == ["open", "close"]
+    assert not caplog.messages
 
 
 def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(
@@ -240,68 +233,59 @@ def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(
 ) -> None:
     algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
     algorithm.tell(result_of(1) | {"done": True})
-    assert algorithm.first.flush_service(10)
+    assert algorithm.first.flush(10)
     assert store.events == ["open", "close"]
     algorithm.tell(result_of(2))
-    assert algorithm.first.flush_service(10)
+    assert algorithm.first.flush(10)
     assert store.events == ["open", "close", "open"]
     assert len(store.runs) == 1
 
 
-def test_the_end_of_a_run_follows_its_last_row_even_into_a_full_queue(
-    store: Store, tmp_path: Path
-) -> None:
-    store.answers.clear()
-    sink = TrackedRows(Service(store), tmp_path / "t", max_waiting=1)
-    sink.append(row(1, done=True))
-    sink.end()
-    store.answers.set()
-    assert sink.sender.flush(10)
-    assert sent(store) == [[100]]
-    assert store.events == ["open", "close"]
-    assert sink.sender.num_lost == 0
+def test_the_run_is_open_once_in_a_process(store: Store, tmp_path: Path) -> None:
+    for number in (1, 2):
+        algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
+        if number == 2:
+            algorithm.training_iteration = 1
+            algorithm.callbacks.fire(
+                "on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None
+            )
+        algorithm.tell()
+        assert algorithm.first.flush(10)
+        algorithm.is_stopped = True
+    assert store.events == ["open", "close", "open"]
+    assert sent(store) == [[100, 200]]
 
 
 def test_a_tracker_is_copied_and_pickled_without_its_thread(store: Store, tmp_path: Path) -> None:
-    logger = TrackerLogger(Service(store), tmp_path / "t")
-    algorithm = SteeredAlgorithm(logger)
+    algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
     algorithm.tell()
-    assert algorithm.first.flush_service(10)
+    assert algorithm.first.flush(10)
     for twin in (copy.deepcopy(algorithm.first), pickle.loads(pickle.dumps(algorithm.first))):
-        assert twin.sink.path == tmp_path / "t"
-        assert twin.flush_service(0.0)
+        assert twin.rows_path == tmp_path / "t" / "rows.jsonl"
+        assert twin.flush(0.0)
 
 
 def test_rows_of_a_forgotten_run_never_mix_with_those_of_the_next(
     store: Store, tmp_path: Path
 ) -> None:
-    sink = TrackedRows(Service(store), tmp_path / "t", max_waiting=10)
-    sink.append(row(1))
-    assert sink.sender.flush(10)
+    first = Tracked(tmp_path, Service(store)).take(1)
+    first.flush()
     store.answers.clear()
-    sink.append(row(2))  # the service owes an answer, and goes on owing it
-    sink.start_anew(row(1))
-    assert not (tmp_path / "t" / "run.json").exists()
-    sink.append(row(1))
-    sink.append(row(2))
+    first.take(2)  # the service owes an answer, and goes on owing it
+    anew = Tracked(tmp_path, Service(store))
+    anew.follower.set_aside()
+    assert not (tmp_path / "run.json").exists()
+    anew.rows.set_aside()
+    anew.take(1, 2)
     store.answers.set()
-    assert sink.sender.flush(10)
-    assert sent(store) == [[100, 200], [100, 200]]
-    assert store.events == ["open", "close", "open"], "one at a time, on one thread"
-    known = json.loads((tmp_path / "t" / "run.json").read_text())
+    anew.flush()
+    first.flush()
+    old, new = sent(store)
+    assert new == [100, 200]
+    assert old in ([100], [100, 200]), "the other row is in rows.jsonl.1"
+    assert store.events == ["open", "close", "open"], "one at a time"
+    known = json.loads((tmp_path / "run.json").read_text())
     assert (known["run"], known["sent"]) == (list(store.runs)[1], 2)
-
-
-def test_a_forgotten_run_that_still_waits_for_an_answer_leaves_no_file(
-    store: Store, tmp_path: Path
-) -> None:
-    store.answers.clear()
-    sender = ServiceSender(Service(store), tmp_path / "run.json")
-    sender.send(row(1), FACTS, [])
-    sender.forget()
-    store.answers.set()
-    assert sender.flush(10)
-    assert not list(tmp_path.iterdir()), "a resumed run would take the forgotten one for its own"
 
 
 def recorded(folder: Path, *names: str) -> None:
@@ -313,26 +297,23 @@ def recorded(folder: Path, *names: str) -> None:
 def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(
     store: Store, tmp_path: Path
 ) -> None:
-    def sink() -> TrackedRows:
-        made = TrackedRows(FilingService(store), tmp_path / "t", max_waiting=10)
-        made.video_folders = [tmp_path / "videos"]
+    def tracked() -> Tracked:
+        made = Tracked(tmp_path, FilingService(store))
+        made.sink.video_folders = [tmp_path / "videos"]
         return made
 
     recorded(tmp_path / "videos", "of-an-earlier-run.mp4")
-    first = sink()
-    first.start_anew(row(1))
+    first = tracked()
+    first.follower.set_aside()
     recorded(tmp_path / "videos", "evaluation-0-0.mp4", ".evaluation-0-1.mp4.part-episode-0.mp4")
     for iteration in (1, 2):
-        first.append(row(iteration))
-    assert first.sender.flush(10)
+        first.take(iteration).flush()
     run_id = next(iter(store.runs))
     assert store.files == [(run_id, "videos", "evaluation-0-0", 100)]
     (tmp_path / "videos" / "of-an-earlier-run.mp4").unlink()
     recorded(tmp_path / "videos", "evaluation 0-1.mp4")
-    again = sink()
-    again.append(row(3))
-    assert again.sender.flush(10)
-    assert store.files[1:] == [(run_id, "videos", "evaluation-0-1", 300)]
+    tracked().take(3).flush()
+    assert [film[:3] for film in store.files[1:]] == [(run_id, "videos", "evaluation-0-1")]
 
 
 def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
@@ -352,7 +333,7 @@ def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
             )  # fmt: skip
         (tmp_path / "best" / "000001").rmdir()
         algorithm.tell()
-        assert algorithm.first.flush_service(10)
+        assert algorithm.first.flush(10)
         assert algorithm.first.num_rows_lost == len(artifacts)
         return [name for _, _, name, _ in store.files]
 
@@ -376,10 +357,11 @@ def test_every_checkpoint_is_sent_the_last_one_too(
     found = []
     for iteration in (1, 2, 3):
         algorithm.tell(done=has_end and iteration == 3)
-        assert logger.flush_service(10)
+        assert logger.flush(10)
         found.append([(name, step) for _, _, name, step in store.files])
-    algorithm.finish_saving()  # as `stop()` does
-    assert logger.flush_service(10)
+    algorithm.finish_saving()
+    close_loggers(algorithm)  # both as in `stop()`
+    assert logger.flush(10)
     names = ["run-000001", "run-000002", "run-000003"]
     assert [name for _, _, name, _ in store.files] == names
     if not background:
@@ -388,7 +370,7 @@ def test_every_checkpoint_is_sent_the_last_one_too(
     assert logger.num_rows_lost == 0
     assert sent(store) == [[100, 200, 300]]
     reopened = ["open", "close"] if has_end and background else []
-    assert store.events == ["open", *(["close"] if has_end else []), *reopened]
+    assert store.events == ["open", "close", *reopened]
 
 
 def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(
@@ -402,7 +384,7 @@ def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(
     algorithm = SteeredAlgorithm(tracker, listener, PeriodicCheckpoint(tmp_path / "run", every=1))
     algorithm.first.sink.video_folders = [tmp_path / "videos"]
     algorithm.tell(done=True)
-    assert algorithm.first.flush_service(10)
+    assert algorithm.first.flush(10)
     assert [name for _, _, name, _ in store.files] == ["evaluation-0-0"]
     assert store.events == ["open", "close"]
 
@@ -448,129 +430,6 @@ def test_the_file_that_names_a_run_of_aim_is_replaced_whole(
     assert as_it_was.read_text() == "an-earlier-run ffff", "never emptied, also not for a moment"
 
 
-SCRIPT = """
-import pathlib, sys
-from callbacks.ready_made.trackers import ServiceSender
-
-class Service:
-    def open_run(self, run_id, facts): return run_id
-    def log_row(self, run, row, step): print("row", step)
-    def close_run(self, run, *, failed): print("close")
-
-sender = ServiceSender(Service(), pathlib.Path(sys.argv[1]) / "run.json")
-sender.send({"training_iteration": 1}, {"name": "x"}, [])
-assert sender.flush(10)
-"""
-
-
-SLOW_SCRIPT = """
-import concurrent.futures, pathlib, sys, threading
-from callbacks.ready_made import result_loggers, trackers
-from callbacks.ready_made.trackers import ServiceSender
-
-result_loggers.EXIT_PATIENCE_S = trackers.EXIT_PATIENCE_S = trackers._TOLD_AFTER_S = 0.0
-trackers._LOOK_EVERY_S = 0.01
-trackers.SERVICE_PATIENCE_S = float(sys.argv[2])
-
-class Service:
-    def open_run(self, run_id, facts):
-        threading.Event().wait(0.5)  # as long as it starts; the process is at its end by then
-        trackers.EXIT_PATIENCE_S = 30.0
-        with concurrent.futures.ThreadPoolExecutor() as executor:  # services start threads
-            return executor.submit(str, run_id).result()
-
-    def log_row(self, run, row, step): print("row", step)
-    def close_run(self, run, *, failed): print("close")
-
-sender = ServiceSender(Service(), pathlib.Path(sys.argv[1]) / "run.json")
-for number in (1, 2, 3):
-    sender.send({"training_iteration": number}, {"name": "x"}, [])
-"""
-
-
-def _output_of(script: str, *arguments: object) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return done.stdout, done.stderr
-
-
-@pytest.mark.process
-def test_the_end_of_the_process_ends_the_run_of_the_service(tmp_path: Path) -> None:
-    assert _output_of(SCRIPT, tmp_path) == ("row 1\nclose\n", "")
-
-
-@pytest.mark.process
-def test_the_end_of_the_process_waits_for_a_service_that_is_starting(tmp_path: Path) -> None:
-    output, told = _output_of(SLOW_SCRIPT, tmp_path, 30)
-    assert output == "row 1\nrow 2\nrow 3\nclose\n"
-    assert "Service is still busy with what it was sent; the end waits while it gets on" in told
-    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 3
-
-
-@pytest.mark.process
-def test_the_end_of_the_process_gives_up_a_service_that_never_starts(tmp_path: Path) -> None:
-    output, told = _output_of(SLOW_SCRIPT.replace(".wait(0.5)", ".wait()"), tmp_path, 0.1)
-    assert output == ""
-    assert "Service has not answered for 0 s, and gets nothing more" in told
-    assert "local-trainer track" in told
-
-
-def test_ctrl_c_ends_the_wait_for_a_service(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def interrupted(_: ServiceSender, timeout_s: float) -> bool:
-        raise KeyboardInterrupt
-
-    store.answers.clear()
-    sender = ServiceSender(Service(store), tmp_path / "run.json")
-    sender.send(row(1), FACTS, [])
-    with monkeypatch.context() as patch:
-        patch.setattr(ServiceSender, "flush", interrupted)
-        assert not trackers.finish_all([sender])
-    assert sender not in trackers._UNFINISHED
-    assert "Ctrl-C has ended the wait" in caplog.text
-    store.answers.set()
-    assert sender.flush(10)
-
-
-class Late(Service):
-    """Cannot be opened the first times."""
-
-    def __init__(self, store: Store, *, num_failures: int) -> None:
-        super().__init__(store)
-        self.num_failures = num_failures
-
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
-        self.num_failures -= 1
-        if self.num_failures >= 0:
-            raise ConnectionError("it is starting")
-        return super().open_run(run_id, facts)
-
-
-def test_rows_wait_for_a_service_that_cannot_be_opened_yet(store: Store, tmp_path: Path) -> None:
-    sender = ServiceSender(Late(store, num_failures=2), tmp_path / "run.json")
-    for iteration in (1, 2):
-        sender.send(row(iteration), FACTS, [])
-    assert sender.flush(10)
-    assert (sent(store), sender.num_lost) == ([], 2)
-    sender.send(row(3), FACTS, [])
-    assert sender.flush(10)
-    assert (sent(store), sender.num_lost) == ([[100, 200, 300]], 0)
-
-
-def test_rows_of_a_service_that_opens_only_at_the_end_are_sent_then(
-    store: Store, tmp_path: Path
-) -> None:
-    sender = ServiceSender(Late(store, num_failures=1), tmp_path / "run.json")
-    sender.send(row(1), FACTS, [])
-    assert trackers.finish_all([sender])
-    assert sender not in trackers._UNFINISHED
-    assert (sent(store), sender.num_lost, store.events) == ([[100]], 0, ["open", "close"])
-
-
-@pytest.mark.parametrize("arguments", [{"folder": ""}, {"max_waiting": 0}])
-def test_misuse_is_refused_at_once(store: Store, arguments: dict[str, Any]) -> None:
-    with pytest.raises(CallbackConfigError, match=next(iter(arguments))):
-        TrackerLogger(Service(store), **arguments)
+def test_misuse_is_refused_at_once(store: Store) -> None:
+    with pytest.raises(CallbackConfigError, match="folder"):
+        TrackerLogger(Service(store), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
@@ -12,8 +13,7 @@ from typing import Any
 import pytest
 
 from trainer import tune
-from trainer.testing import wait_until
-from trainer.tune import service_loggers
+from trainer.tune import callbacks as tune_callbacks
 from trainer.tune.callbacks import _GIVEN, CallbackCaller
 from trainer.tune.logger import (
     MLflowLoggerCallback,
@@ -147,24 +147,60 @@ def test_a_service_that_hangs_or_fails_delays_nothing(
     def hang(**given: Any) -> Any:
         begun.set()
         release.wait(30)
+        return Service("wandb").init(**given)
 
     hanging.init = hang  # type: ignore[method-assign]
     failing.init = lambda **given: 1 / 0  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "wandb", hanging)
     monkeypatch.setitem(sys.modules, "trackio", failing)
-    monkeypatch.setattr(service_loggers, "_PATIENCE_S", 0.05)
-    loggers: list[Any] = [TrackioLoggerCallback()]  # loses results by its failure alone
-    monkeypatch.setattr(service_loggers, "_MOST_WAITING", 3)
-    loggers.append(WandbLoggerCallback())
+    monkeypatch.setattr(tune_callbacks, "_PATIENCE_S", 0.05)
+    loggers: list[Any] = [TrackioLoggerCallback(), WandbLoggerCallback()]
     with caplog.at_level(logging.WARNING):
         grid = run(tmp_path, *loggers)
-        assert wait_until(lambda: caplog.text.count("could not be written") == 2)
-    release.set()
-    assert begun.is_set()
-    assert all(logger._writer.flush(30) for logger in loggers)
+        assert begun.is_set()
+        release.set()
+        assert all(logger._thread.flush(30) for logger in loggers)
     assert [len(result.rows()) for result in grid] == [3, 3]
-    assert "3 results are waiting already" in caplog.text
+    assert caplog.text.count("TrackioService could not be brought up to date") == 1
     assert "ZeroDivisionError" in caplog.text
+    assert "WandbService" not in caplog.text
+    loggers[0]._thread.abandon()
+
+
+def read_back(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.glob("x/trials/*/progress.csv"))
+    }
+
+
+def test_trials_that_ended_before_a_kill_get_what_they_lack_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service("wandb")
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    run(tmp_path, tune.logger.CSVLoggerCallback(), WandbLoggerCallback())
+    tables, rows = read_back(tmp_path), list(service.rows)
+    assert [text.count("\n") for text in tables.values()] == [4, 4]
+    for bookmark in tmp_path.glob("x/trials/*/*.bookmark"):
+        known = json.loads(bookmark.read_text())
+        known["bookmarks"] = known["bookmarks"][:1]  # as if it had been killed behind the first row
+        known |= {"sent": 1} if "sent" in known else {}
+        bookmark.write_text(json.dumps(known))
+    service.rows.clear()
+    run(tmp_path, tune.logger.CSVLoggerCallback(), WandbLoggerCallback(), num_samples=2)
+    assert read_back(tmp_path) == tables
+    assert sorted(service.rows, key=str) == sorted((row for row in rows if row[2] > 1), key=str)
+
+
+def test_loggers_of_one_class_have_bookmarks_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service("wandb")
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    run(tmp_path, WandbLoggerCallback(project="a"), WandbLoggerCallback(project="b"))
+    assert sorted(given["project"] for given in service.inits) == ["a", "a", "b", "b"]
+    assert len(service.rows) == 12
 
 
 def test_a_missing_package_is_told_when_the_logger_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

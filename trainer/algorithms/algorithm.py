@@ -22,7 +22,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from callbacks import CallbackChain
-from callbacks.ready_made.checkpoint_directory import release_directories
+from callbacks.ready_made.claims import release_claims
+from callbacks.ready_made.result_loggers import close_loggers
 from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
@@ -1171,11 +1172,6 @@ class Algorithm(Checkpointable, abc.ABC):
         return self.env_runner_group.local_env_runner
 
     @property
-    def has_new_evaluation(self) -> bool:
-        """Whether the newest result is the first one to show its evaluation."""
-        return self._evaluations.is_new
-
-    @property
     def eval_env_runner_group(self) -> EnvRunnerGroup | None:
         """The evaluation runners; None until evaluation is configured or used."""
         return self._evaluations.group
@@ -1562,8 +1558,11 @@ class Algorithm(Checkpointable, abc.ABC):
         try:
             self.finish_saving()
         finally:
-            release_directories(self)
-            self._stop_groups(groups)
+            try:
+                self._stop_groups(groups)
+            finally:
+                close_loggers(self)
+                release_claims(self)
 
     def _end_call_of_other_thread(self, groups: Sequence[EnvRunnerGroup]) -> None:
         if not self._one_thread.other_at_work():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,8 +15,8 @@ from gymnasium import spaces
 from trainer.agent_ids import listed
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec
-from trainer.connectors import ActionDecoder, ConnectorFactories, Normalization, PreviousSteps
-from trainer.env_runners.acting import Acting, Exploring, VectorStep
+from trainer.connectors import ActionDecoder, ConnectorFactories, Normalization
+from trainer.env_runners.acting import Choice, Policy, Rows, strategy_for
 from trainer.env_runners.policy_mapping import PolicyMapping
 from trainer.episodes import MultiAgentEpisode, nested
 from trainer.episodes.episode_columns import (
@@ -24,15 +24,14 @@ from trainer.episodes.episode_columns import (
     ACTION_LOGP,
     ACTION_PROB,
     ACTIONS,
-    STATE_IN,
     STATE_OUT,
 )
+from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError
 from trainer.modules import RLModule
-from trainer.modules.memory import StateForm, state_form
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
-from trainer.types import AgentId, Array, ModuleId, State
+from trainer.types import AgentId, ModuleId, State
 from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
@@ -80,20 +79,24 @@ class Inference:
 
     def __init__(self, module: RLModule, config: AlgorithmConfig, root_seed: int) -> None:
         self._config = config
-        self._acting = Acting(
-            module, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions
+        strategy = strategy_for(
+            module,
+            exploration_spec(config),
+            normalize_actions=config.normalize_actions,
+            num_workers=config.num_env_runners,
         )
-        self._exploring = Exploring.of(
-            self._acting, exploration_spec(config), num_workers=config.num_env_runners
+        self._policy = Policy(
+            module,
+            strategy,
+            normalize_actions=config.normalize_actions,
+            clip_actions=config.clip_actions,
         )
-        self._memory = state_form(module) if module.is_stateful() else None
-        self._previous = PreviousSteps(module.action_space, module.model_config)
         self._root_seed = root_seed
         self._decoders: dict[tuple[bool, bool], ActionDecoder] = {}
 
     def normalize_with(self, normalization: Normalization) -> None:
         """Acts upon observations as these make them, from now on."""
-        self._acting.normalize_with(normalization)
+        self._policy.normalize_with(normalization)
 
     def answer(self, observation: Any, request: ActionRequest, *, full_fetch: bool) -> Any:
         """What `Algorithm.compute_single_action` returns, and raises."""
@@ -103,7 +106,7 @@ class Inference:
                 "space, e.g. what `env.reset()` returns first."
             )
         if not full_fetch and request.state is None:
-            if self._memory is not None:
+            if self._policy.state_form is not None:
                 raise ConfigError(
                     "compute_single_action() was called without a state, but the network has "
                     "memory, and an action alone would forget what it saw. Give "
@@ -125,9 +128,14 @@ class Inference:
         Raises:
             EnvContractError: the observation is not of the space, or not finite.
         """
+        return self.actions([observation], request)[0]
+
+    def actions(self, observations: Sequence[Any], request: ActionRequest) -> list[Any]:
+        """An action for each observation, by one forward pass; see `action`."""
         with self._lock:
-            action, *_ = self._chosen(observation, request)
-            return self._decoder(request).to_env(action)
+            chosen = nested.unstack(self._chosen(observations, request).actions, len(observations))
+            to_env = self._decoder(request).to_env
+            return [to_env(action) for action in chosen]
 
     @classmethod
     def forget_other_threads(cls) -> None:
@@ -145,79 +153,46 @@ class Inference:
             "actions", the action as the module gave it.
         """
         with self._lock:
-            action, inputs, more = self._chosen(observation, request)
-            batch = nested.stack([action], name=ACTIONS)
-            logp = float(self._acting.distribution.logp(inputs[None], batch)[0])
-            outputs = {
-                ACTION_DIST_INPUTS: inputs,
+            choice = self._chosen([observation], request)
+            inputs, action = choice.outputs[ACTION_DIST_INPUTS], nested.take(choice.actions, 0)
+            logp = float(self._policy.distribution.logp(inputs, choice.actions)[0])
+            outputs: dict[str, Any] = {
+                ACTION_DIST_INPUTS: inputs[0],
                 ACTION_LOGP: logp,
                 ACTION_PROB: float(np.exp(logp)),
-                **more,
             }
-            if more:
-                outputs[ACTIONS] = action
+            if choice.memory:
+                outputs |= {STATE_OUT: choice.memory[0], ACTIONS: action}
             return self._decoder(request).to_env(action), outputs
 
-    def _chosen(
-        self, observation: Any, request: ActionRequest
-    ) -> tuple[Any, Array, dict[str, Any]]:
-        """The action as the module gives it, its distribution inputs, [K], and the state after."""
-        nested.map_leaves(_check_finite, observation)
-        check_single(self._acting.module.observation_space, observation)
+    def _chosen(self, observations: Sequence[Any], request: ActionRequest) -> Choice:
+        """The choice for some rows; a request with a state is one for a single row."""
+        policy, count = self._policy, len(observations)
+        for observation in observations:
+            nested.map_leaves(_check_finite, observation)
+            check_single(policy.module.observation_space, observation)
         explore = self._config.explore if request.explore is None else request.explore
-        source = self._exploring or self._acting
-        noise = None
-        if explore or self._exploring is not None:
+        noise = np.empty((count, 0))
+        if explore or policy.strategy is not None:
             rng = position_rng(self._root_seed, Role.EXPLORATION, request.number)
-            noise = NOISE_DRAWS[source.noise_kind](rng, (1, source.noise_width))
+            noise = NOISE_DRAWS[policy.noise_kind](rng, (count, policy.noise_width))
+        rows = Rows(list(observations), noise, range(count))
+        if policy.state_form is not None:
+            state, reward = request.state, request.prev_reward
+            if state is not None:
+                state = policy.state_form.single(state, where="compute_single_action(state=...)")
+            rewards = [0.0 if reward is None else float(reward)]
+            previous = policy.previous_steps.columns([request.prev_action], rewards)
+            rows = rows._replace(memory=[state], previous=previous)
         with single_threaded_blas():
-            if self._memory is not None:
-                return self._remembered(self._memory, observation, noise, request, explore=explore)
-            if self._exploring is None or noise is None:
-                actions, inputs = self._acting.act([observation], noise)
-                return actions[0], inputs[0], {}
-            self._begin(self._exploring, request)
-            step = VectorStep([0], request.timestep, explore)
-            actions, outputs = self._exploring.act(
-                [observation], noise, step, where=lambda _: "the observation"
-            )
-            return actions[0], outputs[0][0] if self._exploring.gives_logp else outputs[0], {}
-
-    def _remembered(
-        self,
-        memory: StateForm,
-        observation: Any,
-        noise: Array | None,
-        request: ActionRequest,
-        *,
-        explore: bool,
-    ) -> tuple[Any, Array, dict[str, Any]]:
-        """See `_chosen`; of a network with memory."""
-        acting, exploring = self._acting, self._exploring
-        batch: dict[str, Any] = dict(acting.encoded([observation], lambda _: "the observation"))
-        states = nested.map_leaves(np.array, memory.initial)
-        if request.state is not None:
-            states = memory.single(request.state, where="compute_single_action(state=...)")
-        batch[STATE_IN] = memory.together([states])
-        rewards = [0.0 if request.prev_reward is None else float(request.prev_reward)]
-        batch |= self._previous.columns([request.prev_action], rewards)
-        outputs = acting.outputs(batch, explore=explore)
-        more = {STATE_OUT: memory.rows_of(outputs, 1)[0]}
-        if exploring is None or noise is None:
-            actions, inputs = acting.chosen(outputs, noise if explore else None)
-            return actions[0], inputs[0], more
-        self._begin(exploring, request)
-        step = VectorStep([0], request.timestep, explore)
-        actions, values = exploring.chosen(outputs, noise, step)
-        return actions[0], values[0][0] if exploring.gives_logp else values[0], more
-
-    def _begin(self, exploring: Exploring, request: ActionRequest) -> None:
-        exploring.set_state(request.exploration_state or {})
-        # Five integers: no other use of the role has as many.
-        position = (0, 0, 0, 0, request.number)
-        exploring.begin_episode(
-            0, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
-        )
+            policy.set_state(request.exploration_state or {})
+            # Five integers: no other use of the role has as many.
+            position = (0, 0, 0, 0, request.number)
+            for slot in rows.slots:
+                policy.begin_episode(
+                    slot, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
+                )
+            return policy.choose(rows, ActingRequest(request.timestep, explore))
 
     def _decoder(self, request: ActionRequest) -> ActionDecoder:
         config = self._config
@@ -225,7 +200,7 @@ class Inference:
         clip = config.clip_actions if request.clip is None else request.clip
         if (unsquash, clip) not in self._decoders:
             self._decoders[unsquash, clip] = ActionDecoder(
-                self._acting.module.action_space, normalize_actions=unsquash, clip_actions=clip
+                self._policy.module.action_space, normalize_actions=unsquash, clip_actions=clip
             )
         return self._decoders[unsquash, clip]
 

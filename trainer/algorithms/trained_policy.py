@@ -209,7 +209,9 @@ class TrainedPolicy:
                 "the observations before. Ask one after another: action, state = "
                 "policy.predict(observation, state)."
             )
-        return [self.predict(observation) for observation in observations]
+        if not len(observations):
+            return []
+        return self._inference.actions(observations, ActionRequest(0, explore=False))
 
 
 def _place_of_module(components: Collection[str], module_id: ModuleId | None) -> str:

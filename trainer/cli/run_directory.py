@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from typing import Any, Final
 
 from callbacks.ready_made.checkpoint_directory import CheckpointDirectory
 from callbacks.ready_made.metric_values import count_problems
-from callbacks.ready_made.result_files import JSONLinesResults, row_of
+from callbacks.ready_made.rows_file import RowsFile, row_of
 from callbacks.ready_made.stopping import StopCriteria
 from callbacks.ready_made.tracker_services import ARTIFACT_KINDS
 from checkpoints import CheckpointWriteError
@@ -225,14 +224,18 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """Where a run keeps its files."""
+    """Where a run keeps its files.
+
+    Attributes:
+        rows: its results; trackers follow them.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser().resolve()
         self.results_file = self.path / "results.jsonl"
         self.checkpoints = CheckpointDirectory(self.path / "checkpoints")
         self._plan_file = self.path / RUN_FILE
-        self._results = JSONLinesResults(self.results_file)
+        self.rows = RowsFile(self.results_file)
         self._made: list[Path] = []
 
     @property
@@ -265,7 +268,7 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with self._refusals_explained():
-                self._results.start_anew({"training_iteration": 1})
+                self.rows.set_aside()
             self.write_plan(plan)
         except OSError as error:
             is_clear = isinstance(error, CheckpointWriteError)  # says itself what to do
@@ -293,22 +296,13 @@ class RunDirectory:
     def append_result(self, result: Mapping[str, Any]) -> None:
         """Writes one result as a line; the config is left out, the checkpoint has it."""
         with self._refusals_explained():
-            self._results.append(row_of(result))
-
-    def results(self) -> Iterator[dict[str, Any]]:
-        """Every result that can be read, as it was written."""
-        return self._results.rows()
+            self.rows.append(row_of(result))
 
     def last_result(self) -> dict[str, Any] | None:
         """The newest result that can be read; None if there is none."""
         with self._refusals_explained():
-            result = self._results.last()
-        if result is None or "env_runners" not in result:
-            return None
-        runners = result["env_runners"]
-        if runners["episode_return_mean"] is None:  # JSON has no NaN
-            runners["episode_return_mean"] = math.nan
-        return result
+            result = self.rows.last_row()
+        return None if result is None or "env_runners" not in result else result
 
     def forget_results_after(self, iteration: int) -> None:
         """Removes the results of iterations that will be made again, and a torn last line.
@@ -317,8 +311,7 @@ class RunDirectory:
             iteration: the iteration to go on from; results that are missing before it are told.
         """
         with self._refusals_explained():
-            self._results.forget_after(iteration)
-            last = self._results.last_iteration()
+            last = self.rows.keep(iteration)
         if last < iteration:
             _LOGGER.warning(
                 "%s %s: the results of iterations %d to %d, which the checkpoint counts, are not "

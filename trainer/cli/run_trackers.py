@@ -2,42 +2,29 @@
 
 `local-trainer track` sends later what they did not get.
 
-Nothing here delays training: rows, checkpoints and videos wait in queues of limited length, see
-`callbacks.ready_made.trackers`.
+Nothing here delays training: services follow `results.jsonl`, see `callbacks.ready_made.trackers`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from callbacks.ready_made.followers import Follower, FollowerThread, finish_all, read_bookmark
 from callbacks.ready_made.recorders import VideoRecorder
-from callbacks.ready_made.result_files import (
-    JSONLinesResults,
-    iteration_of,
-    jsonable,
-    row_of,
-)
 from callbacks.ready_made.result_loggers import objects_beside
+from callbacks.ready_made.rows_file import RowsFile, jsonable
 from callbacks.ready_made.tracker_services import (
     AimService,
-    Artifact,
     MLflowService,
     TrackerService,
     TrackioService,
     WandbService,
 )
-from callbacks.ready_made.trackers import (
-    ServiceSender,
-    checkpoint_artifact,
-    facts_of,
-    finish_all,
-    new_videos,
-)
+from callbacks.ready_made.trackers import ServiceSink, checkpoint_artifact, facts_of
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.output import missing_extras_explained, print_text
 from trainer.cli.run_directory import RunDirectory, RunPlan
@@ -56,16 +43,15 @@ TRACKERS: Final = ("wandb", "mlflow", "trackio", "aim")
 
 
 class RunTrackers:
-    """Hands results, and by choice checkpoints and videos, to the services of a run.
+    """Has the services of a run follow its results, and by choice its checkpoints and videos.
 
         with RunTrackers(algo, directory, plan) as trackers:
-            trackers.forget()                 # only if the run begins anew
-            trackers.send(result)             # per iteration
+            trackers.begin_anew()             # only if the run begins
+            trackers.follow()                 # per result that was written
             trackers.send_checkpoint(path)    # when one was saved
-            trackers.close()
 
-    The end of the block waits for services as long as they get on, see `ServiceSender.await_end`,
-    while this process holds the run; Ctrl-C ends the wait.
+    The end of the block ends the runs of the services and waits for that as long as they get on,
+    see `FollowerThread.await_end`, while this process holds the run; Ctrl-C ends the wait.
 
     Args:
         algo: what is trained.
@@ -74,68 +60,56 @@ class RunTrackers:
     """
 
     def __init__(self, algo: Algorithm, directory: RunDirectory, plan: RunPlan) -> None:
-        self._directory = directory
-        of_all = directory.path / "trackers"
-        folders = {name: of_all / name.partition(":")[0] for name in plan.track}
-        self._senders = {
-            name: ServiceSender(tracker_service(name), folder / "run.json")
-            for name, folder in folders.items()
-        }
-        self._facts = {
-            name: {**facts_of(algo, folder), "name": directory.path.name}
-            for name, folder in folders.items()
-        }
         self._kinds = plan.track_artifacts
-        recorders = objects_beside(algo, VideoRecorder) if "videos" in self._kinds else []
-        if "videos" in self._kinds and not recorders:
-            _LOGGER.warning(
-                "--track-artifacts videos: the run has no VideoRecorder among its callbacks, so "
-                "there will be no videos to send. Give one: --callbacks my_callbacks:Films, a "
-                "class that calls VideoRecorder's __init__ with a directory."
-            )
-        self._video_folders = [recorder.directory for recorder in recorders]
-        self._seen_videos: set[Path] = set()
+        self._sinks: list[ServiceSink] = []
+        self._followers: list[Follower] = []
+        for name in plan.track:
+            folder = _folder_of(directory.path, name)
+            facts = {**facts_of(algo, folder), "name": directory.path.name}
+            self._sinks.append(ServiceSink(tracker_service(name), facts, folder))
+            self._followers.append(_follower(directory.rows, self._sinks[-1]))
+        if "videos" in self._kinds:
+            folders = [recorder.directory for recorder in objects_beside(algo, VideoRecorder)]
+            for sink in self._sinks:
+                sink.video_folders = folders
+            if not folders:
+                _LOGGER.warning(
+                    "--track-artifacts videos: the run has no VideoRecorder among its callbacks, "
+                    "so there will be no videos to send. Give one: --callbacks my_callbacks:Films, "
+                    "a class that calls VideoRecorder's __init__ with a directory."
+                )
 
-    def forget(self) -> None:
+    def begin_anew(self) -> None:
         """Begins new runs of the services; videos that lie there are of an earlier run."""
-        for sender in self._senders.values():
-            sender.forget()
-        new_videos(self._video_folders, self._seen_videos)
+        for follower in self._followers:
+            follower.set_aside()
 
-    def send(self, result: Mapping[str, Any]) -> None:
-        """Hands a result over, with the new videos; `results.jsonl` has what is not sent."""
-        if not self._senders:
-            return
-        row = row_of(result)
-        for name, sender in self._senders.items():
-            sender.send(row, self._facts[name], self._directory.results())
-        for video in new_videos(self._video_folders, self._seen_videos):
-            self._send_artifact(video)
+    def follow(self) -> None:
+        """Has the services get the newest results; none is waited for."""
+        for follower in self._followers:
+            follower.wake()
 
     def send_checkpoint(self, path: Path) -> None:
         """Hands a checkpoint over, if checkpoints are to be sent."""
         if "checkpoints" in self._kinds:
-            self._send_artifact(checkpoint_artifact(path))
-
-    def _send_artifact(self, artifact: Artifact) -> None:
-        for sender in self._senders.values():
-            sender.send_artifact(artifact)
-
-    def close(self) -> None:
-        """Has the runs of the services ended when all was sent."""
-        for sender in self._senders.values():
-            sender.close()
+            for sink in self._sinks:
+                sink.add(checkpoint_artifact(path))
+            self.follow()
 
     def __enter__(self) -> RunTrackers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        senders = list(self._senders.values())
+        threads = [follower.thread for follower in self._followers]
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            for sender in senders:
-                sender.abandon()
+            for thread in threads:
+                thread.abandon()
         else:
-            finish_all(senders)
+            finish_all(threads)
+
+
+def _follower(rows: RowsFile, sink: ServiceSink) -> Follower:
+    return Follower(rows, sink, FollowerThread(sink.name))
 
 
 # ---- sending later
@@ -145,30 +119,38 @@ def track(arguments: argparse.Namespace) -> int:
     """`local-trainer track`: sends trackers what they lack of the rows that are kept."""
     path = Path(arguments.path).expanduser().resolve()
     rows, names = _kept_rows(path), _names(path, arguments.track)
+    numbers = [line.end.number for line in rows.lines()]
+    are_done = True
     with RunLock(path):
-        files = {name: _run_file(path, name) for name in names}
-        known = {name: _known(file) for name, file in files.items()}
-        senders = {
-            name: ServiceSender(tracker_service(name), file, max_waiting=len(rows) + 1)
-            for name, file in files.items()
-        }
-        for name, sender in senders.items():
+        followers = {}
+        for name in names:
+            folder = _folder_of(path, name)
+            facts = read_bookmark(folder / "run.json").get("facts") or _facts_of_files(path)
+            follower = _follower(rows, ServiceSink(tracker_service(name), facts, folder))
             if arguments.anew:
-                sender.forget()
-            sender.send(rows[-1], known[name].get("facts") or _facts_of_files(path), rows)
-        are_done = finish_all(list(senders.values()))
-        for name, sender in senders.items():
-            before = 0 if arguments.anew else known[name].get("sent", 0)
-            are_done &= _print_sent(name, _known(files[name]), before, rows, sender.num_lost)
+                follower.set_aside()
+            followers[name] = follower, _num_behind(numbers, follower)
+            follower.wake()
+        finish_all([follower.thread for follower, _ in followers.values()])
+        for name, (follower, num_missing) in followers.items():
+            num_left = _num_behind(numbers, follower)
+            are_done &= num_left == 0
+            print_text(
+                f"{name}: {num_missing - num_left} of {num_missing} missing rows sent, to its run "
+                f"{follower.sink.get_state()['run']}"
+            )
     return 0 if are_done else 1
 
 
-def _kept_rows(path: Path) -> list[dict[str, Any]]:
+def _num_behind(numbers: Sequence[int], follower: Follower) -> int:
+    return sum(number > follower.sink.get_state()["sent"] for number in numbers)
+
+
+def _kept_rows(path: Path) -> RowsFile:
     """The rows of a run of the command line, or of a tracking callback."""
     files = [path / name for name in (_CALLBACK_ROWS, RESULTS_FILE)]
     for file in files:
-        rows = [row for row in JSONLinesResults(file).rows() if "training_iteration" in row]
-        if rows:
+        if (rows := RowsFile(file)).last_row() is not None:
             return rows
     raise ConfigError(
         f"{path} has no rows that could be sent: there are none in {files[1].name} (of a run) nor "
@@ -188,20 +170,10 @@ def _names(path: Path, given: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _run_file(path: Path, name: str) -> Path:
-    """The file that says with which run of a service to go on."""
-    if (path / _CALLBACK_ROWS).exists():
-        return path / "run.json"
-    return path / "trackers" / name.partition(":")[0] / "run.json"
-
-
-def _known(file: Path) -> dict[str, Any]:
-    """What such a file says; {} if it is missing, or cannot be read, as the sender tells."""
-    try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) and isinstance(known.get("sent"), int) else {}
+def _folder_of(path: Path, name: str) -> Path:
+    """Where `run.json` says with which run of a service to go on."""
+    is_of_callback = (path / _CALLBACK_ROWS).exists()
+    return path if is_of_callback else path / "trackers" / name.partition(":")[0]
 
 
 def _facts_of_files(path: Path) -> dict[str, Any]:
@@ -213,17 +185,6 @@ def _facts_of_files(path: Path) -> dict[str, Any]:
         "folder": str(path),
         "params": dict(named_leaves(jsonable(run.settings))),
     }
-
-
-def _print_sent(
-    name: str, known: Mapping[str, Any], before: int, rows: Sequence[Mapping[str, Any]], lost: int
-) -> bool:
-    """Says what a service has got; returns whether it has all."""
-    missing = [row for row in rows if iteration_of(row) > before]
-    left = [row for row in rows if iteration_of(row) > known.get("sent", 0)]
-    sent = len(missing) - len(left) - min(lost, len(missing) - len(left))
-    print_text(f"{name}: {sent} of {len(missing)} missing rows sent, to its run {known.get('run')}")
-    return sent == len(missing)
 
 
 def tracker_service(name: str) -> TrackerService:

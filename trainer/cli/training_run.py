@@ -10,7 +10,7 @@ from typing import Any, Final
 from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import number_at
 from callbacks.ready_made.progress import TrainingProgress
-from callbacks.ready_made.result_loggers import JSONLinesLogger, objects_beside
+from callbacks.ready_made.result_loggers import ResultLogger, objects_beside
 from trainer.algorithms.algorithm import Algorithm
 from trainer.cli.run_directory import RunDirectory, RunPlan
 from trainer.cli.run_trackers import RunTrackers
@@ -72,7 +72,6 @@ class TrainingRun:
                 return self._train(progress)
             finally:
                 progress.close()
-                self._trackers.close()
                 if self.was_interrupted:
                     self._stop_soon()
 
@@ -87,7 +86,9 @@ class TrainingRun:
 
     def _train(self, progress: TrainingProgress) -> str:
         if self._algo.training_iteration == 0:
-            self._trackers.forget()
+            self._trackers.begin_anew()
+        else:
+            self._trackers.follow()  # what they lack since the last end
         last = self._directory.last_result()
         # A run that has ended already makes no further iteration, however often it is resumed.
         reason = None if last is None else self._reason(last)
@@ -103,7 +104,7 @@ class TrainingRun:
                 progress.show(result, elapsed_s=elapsed_s)
                 if not self._has_logger_of_its_own():
                     self._directory.append_result(result)
-                self._trackers.send(result)
+                self._trackers.follow()
                 reason = self._reason(result)
             iteration = self._algo.training_iteration
             if reason is None and self.was_interrupted:
@@ -118,9 +119,8 @@ class TrainingRun:
 
     def _has_logger_of_its_own(self) -> bool:
         """Whether a callback of the run writes the same rows to the same file."""
-        loggers = objects_beside(self._algo, JSONLinesLogger)
-        file = self._directory.results_file
-        return any(getattr(logger.sink, "path", None) == file for logger in loggers)
+        loggers = objects_beside(self._algo, ResultLogger)
+        return any(logger.rows_path == self._directory.results_file for logger in loggers)
 
     def _iteration(self) -> Mapping[str, Any] | None:
         """A result; None if the run is to end, and it would have taken too long."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from callbacks.ready_made.result_files import jsonable
+from callbacks.ready_made.rows_file import jsonable
 from trainer.algorithms.building import is_registered
 from trainer.cli.named_code import executed, import_from_here, imported
 from trainer.cli.output import complain, print_json, print_text

@@ -139,13 +139,6 @@ class ColumnRecording:
         self.num_running += 1
         self._draw(index)
 
-    def running_rows(self) -> list[int] | None:
-        """Who plays; None for all."""
-        if self.num_running == len(self._slots):
-            return None
-        rows: list[int] = np.flatnonzero(self.is_running).tolist()
-        return rows
-
     # ---- steps
 
     @property
@@ -158,7 +151,7 @@ class ColumnRecording:
         row = self._row_with_room()
         for index in self._noise_ends.pop(row, ()):
             if self._noise_until[index] == row and self.is_running[index]:
-                self._slots[index].noise.pass_over(row - self._noise_from[index])
+                self._slots[index].seat.noise.pass_over(row - self._noise_from[index])
                 self._draw(index)
         return self._noise[:, row]
 
@@ -171,7 +164,7 @@ class ColumnRecording:
     def _draw(self, index: int) -> None:
         """Takes over the rows that a slot's stream has ready, from this row on."""
         row = self.row
-        ahead = self._slots[index].noise.rows_ahead()[: self._noise.shape[1] - row]
+        ahead = self._slots[index].seat.noise.rows_ahead()[: self._noise.shape[1] - row]
         until = row + len(ahead)
         self._noise[index, row:until] = ahead
         self._noise_from[index], self._noise_until[index] = row, until
@@ -259,7 +252,7 @@ class ColumnRecording:
             its rows.
         """
         index = slot.index
-        slot.noise.pass_over(self.row - self._noise_from[index])
+        slot.seat.noise.pass_over(self.row - self._noise_from[index])
         self._noise_from[index] = self.row
         slot.observation = self.fragment.observations[index, self.row].copy()
         return self._span(index)

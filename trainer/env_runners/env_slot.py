@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from trainer.connectors import ConnectedLayer
+from trainer.env_runners.acting import Seat
 from trainer.env_runners.messages import Assignment, SlotPosition
 from trainer.envs import EnvState
 from trainer.envs.env_checks import check_reset, check_step
@@ -28,7 +28,6 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTIONS
 from trainer.episodes.nested import copied
 from trainer.errors import EnvContractError, TaskError
-from trainer.seeding import NoiseStream, Role, position_rng
 from trainer.types import State
 from trainer_toolkit.trees import copied_if_possible, same
 
@@ -427,7 +426,8 @@ class EnvSlot:
     Attributes:
         index: number of the sub-env in its runner.
         env: the sub-env.
-        noise: the random numbers of its actions.
+        seats: who acts in it: one, or one for each possible agent.
+        seat: the first, which is the only one of an env of one agent.
         episode: the running chunk; None between two episodes.
         record: appends a step to it (`SingleAgentEpisode.step_recorder`).
         observation: the newest observation, as the env gave it; its memory belongs to the slot.
@@ -439,19 +439,13 @@ class EnvSlot:
         connected: the sub-env if it has connector pieces beside it, else None.
         earlier_chunks: finished chunks of the running episode, for `on_episode_end`.
         tasks: of the sub-env; None if it has none.
-        agent_position: of the one who acts; see `agent_position`.
-        memory: of a network with memory: its state after the last action of the running episode;
-            None before the first one.
     """
-
-    agent_position: tuple[int, ...] = ()
 
     def __init__(
         self,
         index: int,
         env: gymnasium.Env[Any, Any],
-        noise: NoiseStream,
-        *,
+        *seats: Seat,
         runner: str = "a runner",
         keeps_actions: bool = False,
     ) -> None:
@@ -461,13 +455,12 @@ class EnvSlot:
         self.tasks = SlotTasks.of(env, where=self._where)
         self._env_state = SlotEnvState(env)
         self.connected = env if isinstance(env, ConnectedLayer) else None
-        self.noise = noise
+        self.seats, self.seat = seats, seats[0]
         self.episode: SingleAgentEpisode | None = None
         self.record: Callable[..., None] = _no_episode
         self.observation: Any = None
         self.episode_number = 0
         self.env_seed: int | None = None
-        self.memory: Any = None
         self.assignment = Assignment(stream=0, num_env_steps=0)
         self.steps_left: float = 0
         self.episodes_left: float = 0
@@ -479,6 +472,19 @@ class EnvSlot:
         # Of the running episode's finished chunks, if it may have to be played again in here.
         self._old_actions: list[Any] | None = [] if keeps_actions else None
         self._continues = False
+
+    @property
+    def memory(self) -> Any:
+        """What a network with memory remembers of the running episode, as a position has it."""
+        return self.seat.memory
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:
+        self.seat.memory = memory
+
+    def _begin_acting(self, stream: int, *, played: int = 0) -> None:
+        """Brings who acts to the running episode, behind so many steps of it."""
+        self.seat.begin(stream, self.episode_number, played=played)
 
     @property
     def num_steps_played(self) -> int:
@@ -506,16 +512,6 @@ class EnvSlot:
             context["task"] = self.tasks.now
         return context
 
-    def exploration_rng(self, root_seed: int) -> np.random.Generator:
-        """Random numbers for an action that no module chooses: they follow from the position."""
-        return position_rng(
-            root_seed,
-            Role.EXPLORATION,
-            self.assignment.stream,
-            self.episode_number,
-            self.num_steps_played,
-        )
-
     def assign(self, assignment: Assignment) -> None:
         """Takes up what to play next; a running episode goes on."""
         self.assignment = assignment
@@ -542,13 +538,13 @@ class EnvSlot:
         self.episode = episode
         self.env_seed = env_seed
         self.memory = None
-        self.noise.start(self.assignment.stream, self.episode_number)
+        self._begin_acting(self.assignment.stream)
         self._continues = False
 
     def begin_unseen(self) -> None:
         """Begins an episode, in a sub-env that was reset already, that is no object yet."""
         self.memory = None
-        self.noise.start(self.assignment.stream, self.episode_number)
+        self._begin_acting(self.assignment.stream)
         self._continues = False
         self._env_state.episode_begins()
 
@@ -745,8 +741,7 @@ class EnvSlot:
         self.observation = position.observation
         self.memory = position.memory
         self.earlier_chunks = [self._episode_from(state) for state in position.earlier_chunks]
-        self.noise.start(stream, position.episode_number)
-        self.noise.skip(position.num_steps)
+        self._begin_acting(stream, played=position.num_steps)
         if self._old_actions is not None:
             self._old_actions = list(position.actions)
         self._continues = True

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Final, Protocol
 import gymnasium
 
 from trainer.connectors import Normalization
+from trainer.env_runners.acting import Policy
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
     PUTTING_BACK,
@@ -38,6 +39,7 @@ from trainer.env_runners.messages import (
 from trainer.env_runners.sub_env_repair import SubEnvRepair
 from trainer.env_runners.trajectories import TRAJECTORY_EVENT, note_rewrites_of, rewards_of
 from trainer.episodes import SingleAgentEpisode
+from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule
 from trainer.runtime.engine import Signals
@@ -114,28 +116,23 @@ PATIENCE_STEPS: Final = 1000
 class EndlessEpisodes:
     """Watches one request.
 
-    watch = EndlessEpisodes(spec, request)
-    if watch.look(slots, num_ended=…):     after each step of all slots; costs 0.1 µs
+    watch = EndlessEpisodes.of(spec, request)     None: the request counts steps
+    if watch.look(slots, num_ended=…):     after each step of all slots
         end the request
     """
 
-    def __init__(
-        self,
-        spec: EnvRunnerSpec,
-        request: SampleRequest,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    @classmethod
+    def of(cls, spec: EnvRunnerSpec, request: SampleRequest) -> EndlessEpisodes | None:
+        """None if no end of an episode is waited for."""
+        is_needed = any(one.whole_episodes or one.num_episodes for one in request.assignments)
+        return cls(spec) if is_needed else None
+
+    def __init__(self, spec: EnvRunnerSpec, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._spec = spec
         self._clock = clock
         self._num_ended = 0
         self._ended_at = clock()
-        is_watched = any(
-            assignment.whole_episodes or assignment.num_episodes
-            for assignment in request.assignments
-        )
-        self._limit_s = spec.episode_limit_s if is_watched else None
-        self._is_off = not is_watched
+        self._limit_s = spec.episode_limit_s
         self._is_silent = False
 
     def look(self, slots: Sequence[EnvSlot], *, num_ended: int) -> bool:
@@ -144,8 +141,6 @@ class EndlessEpisodes:
         Returns:
             whether the request is to end as it is.
         """
-        if self._is_off:
-            return False
         if num_ended != self._num_ended:
             self._num_ended, self._ended_at = num_ended, self._clock()
             return False
@@ -247,27 +242,11 @@ class FinishedRecords:
 # ---- episode player
 
 
-class Actions(Protocol):
-    """Where the actions of env slots come from."""
-
-    def refresh(self) -> None:
-        """Takes over what may have changed between two requests."""
-
-    def act(self, active: list[Any], *, explore: bool, timestep: int) -> tuple[list[Any], Any]:
-        """What to do in each slot, and the extra outputs that come with it, by slot."""
-
-    def draw_uniformly(self, active: list[Any]) -> tuple[list[Any], Any]:
-        """Actions drawn uniformly, not chosen by modules, and their outputs, if there are any."""
-
-    def begin_episode(self, slot: EnvSlot, stream: int) -> None:
-        """Tells strategies of an episode that begins."""
-
-    def add_logp(self, episodes: Sequence[Any]) -> None:
-        """Adds the log-likelihoods of the episodes' actions as an extra output."""
-
-
 class Trajectories(Protocol):
     """Shows chunks to `on_postprocess_trajectory`."""
+
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
+        """Shows columns that follow from observations and rewards as these make them."""
 
     def fire(self, episode: Any) -> ChunkRewrite | None:
         """Fires the event; what is to be written into the chunk."""
@@ -290,7 +269,7 @@ class EpisodePlayer(abc.ABC):
 
     Attributes:
         slots: one per sub-env.
-        actions: where actions come from.
+        policies: what acts, by module.
         num_env_steps: steps made.
         resetting_s: seconds spent in resets so far.
         repair: makes sub-envs that failed anew.
@@ -313,7 +292,7 @@ class EpisodePlayer(abc.ABC):
         self._runner, self._spec = runner, spec
         self._role_name = spec.role.name.lower()
         self._signals = signals
-        self.actions = self._make_actions()
+        self.policies = self._make_policies()
         self.slots = [self._make_slot(index, env) for index, env in enumerate(runner.env.envs)]
         self.activity = ActivityNotes(signals)
         self.repair = SubEnvRepair(runner, self.activity, to_env=self.to_env, on_step=self.tick)
@@ -334,8 +313,8 @@ class EpisodePlayer(abc.ABC):
     # ---- what each kind does its own way
 
     @abc.abstractmethod
-    def _make_actions(self) -> Actions:
-        """Where actions come from."""
+    def _make_policies(self) -> ByModule[Policy]:
+        """What acts, by module."""
 
     @abc.abstractmethod
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
@@ -351,20 +330,8 @@ class EpisodePlayer(abc.ABC):
         """Turns what is to be done into what the env takes."""
 
     @abc.abstractmethod
-    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
-        """Takes over what the main process' strategy of a module knows."""
-
-    @abc.abstractmethod
-    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
-        """Plays with observations as these make them."""
-
-    @abc.abstractmethod
     def steps_by_id(self) -> dict[str, Any]:
         """`num_agent_steps` and `num_module_steps` since they were last reported."""
-
-    @abc.abstractmethod
-    def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
-        """Brings a strategy to where it stood in an episode that was put back."""
 
     @abc.abstractmethod
     def _make_episode(self, slot: EnvSlot, id_: str, index: int) -> Any:
@@ -377,6 +344,18 @@ class EpisodePlayer(abc.ABC):
     @abc.abstractmethod
     def _go_on(self, slot: Any, episode: Any) -> None:
         """Goes on with the running episode of a slot."""
+
+    @abc.abstractmethod
+    def _act(self, active: list[Any], request: ActingRequest) -> tuple[list[Any], list[Any]]:
+        """What to do in each slot, and the extra outputs that come with it, by slot."""
+
+    @abc.abstractmethod
+    def _draw_uniformly(self, active: list[Any]) -> tuple[list[Any], list[Any] | None]:
+        """Actions drawn uniformly, not chosen by modules, and their outputs, if there are any."""
+
+    @abc.abstractmethod
+    def _add_logp(self, episodes: Sequence[Any]) -> None:
+        """Adds the log-likelihoods of the episodes' actions as an extra output."""
 
     @abc.abstractmethod
     def _step(self, active: list[Any], actions: list[Any], outputs: list[Any] | None) -> bool:
@@ -396,6 +375,17 @@ class EpisodePlayer(abc.ABC):
 
     # ---- between two requests
 
+    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
+        """Takes over what the main process' strategy of a module knows."""
+        self.policies[module_id].set_state(state)
+
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
+        """Plays with observations as these make them."""
+        for id_, policy in self.policies.items():
+            policy.normalize_with(normalization[id_])
+        if self._trajectories is not None:
+            self._trajectories.normalize_with(normalization)
+
     def replace_envs_that_cannot_go_back(self, positions: Sequence[SlotPosition]) -> None:
         """Makes those sub-envs anew that are to stand as they were made and cannot otherwise."""
         for slot, position in zip(self.slots, positions, strict=True):
@@ -406,14 +396,11 @@ class EpisodePlayer(abc.ABC):
         """Brings a slot to where it stood; see `EnvSlot.put_back`."""
         stream = self._stream_of(slot)
         self.activity.doing(PUTTING_BACK)
-        is_back = self.repair.put_back(
+        return self.repair.put_back(
             slot,
             position,
             lambda on_step: slot.put_back(position, stream, self.to_env, on_step=on_step),
         )
-        if slot.episode is not None:
-            self._resume_exploring(slot, stream, num_steps=position.num_steps)
-        return is_back
 
     def _stream_of(self, slot: EnvSlot) -> int:
         spec = self._spec
@@ -462,19 +449,20 @@ class EpisodePlayer(abc.ABC):
         if request.force_reset:
             self._give_up_episodes()
         explore = self._spec.explore if request.explore is None else request.explore
-        source = self.actions
-        source.refresh()
+        acting = ActingRequest(request.timestep, explore)
+        for policy in self.policies.values():
+            policy.refresh()
         samples: list[list[Any]] = [[] for _ in self.slots]
         waiting = deque(request.assignments)
         active = self._take_up(self.slots, waiting)
-        watch = EndlessEpisodes(self._spec, request)
+        watch = EndlessEpisodes.of(self._spec, request)
         clock = time.perf_counter
         while active:
             begun = clock()
             actions, outputs = (
-                source.draw_uniformly(active)
+                self._draw_uniformly(active)
                 if request.random_actions
-                else source.act(active, explore=explore, timestep=request.timestep)
+                else self._act(active, acting)
             )
             acted = clock()
             needs_attention = self._step(active, actions, outputs)
@@ -482,7 +470,7 @@ class EpisodePlayer(abc.ABC):
             self._stepping_s += clock() - acted
             if needs_attention or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
-            if watch.look(active, num_ended=len(self.finished)):
+            if watch is not None and watch.look(active, num_ended=len(self.finished)):
                 self._give_up_episodes()  # those that have ended are handed out
                 break
         return self._hand_out(samples)
@@ -506,7 +494,7 @@ class EpisodePlayer(abc.ABC):
                 if rewrite is not None:
                     rewrite.write_to(chunk)
                     slot.follow(chunk)
-        self.actions.add_logp(episodes)  # last, so that it is that of rewritten actions
+        self._add_logp(episodes)  # last, so that it is that of rewritten actions
         return episodes
 
     def _postprocess(self, slot: EnvSlot) -> ChunkRewrite | None:
@@ -584,7 +572,6 @@ class EpisodePlayer(abc.ABC):
         seed = self._seeds.seed(spec.role, index)
         id_ = f"{self._role_name}-{stream}-{number}"
         slot.begin(self._make_episode(slot, id_, index), seed)
-        self.actions.begin_episode(slot, stream)
         self._fire("on_episode_created", slot)
         self.activity.episode_begins(slot.index, stream=stream, number=number, seed=seed)
         answer = self._reset(slot)
@@ -601,7 +588,7 @@ class EpisodePlayer(abc.ABC):
         if rewrite is not None:
             rewrite.write_to(episode)
         if self._keeps_chunks:
-            self.actions.add_logp([episode])
+            self._add_logp([episode])
             paid = rewards_of(self.chunks_of(episode))
             self._fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
             note_rewrites_of(self.chunks_of(episode), paid)

@@ -10,7 +10,6 @@ episode, its id and how often it has acted. So it makes no difference who else i
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +19,13 @@ import gymnasium
 import numpy as np
 
 from trainer.agent_ids import ALL_AGENTS, AgentIds
-from trainer.connectors import ActionDecoder, Normalization
-from trainer.env_runners.acting import ActionSource
+from trainer.connectors import ActionDecoder
+from trainer.env_runners.acting import Policy, Seat, act, policy_in_runner
 from trainer.env_runners.env_slot import EnvSlot, Replay
 from trainer.env_runners.episode_player import EpisodePlayer
 from trainer.env_runners.messages import EnvRunnerSpec
 from trainer.env_runners.multi_agent_trajectories import JointTrajectories, chunks_of
 from trainer.env_runners.policy_mapping import PolicyMapping
-from trainer.env_runners.remembering import action_source
 from trainer.envs.multi_agent_checks import AnswerChecks
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode, nested
@@ -35,10 +33,10 @@ from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.episodes.conversion import to_numpy_together
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS
 from trainer.episodes.nested import copied
+from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError
 from trainer.metrics import AgentRecord, EpisodeRecord
-from trainer.modules import ByModule, ModuleTable, RLModule
-from trainer.seeding import NoiseStream, Role, agent_position, position_rng
+from trainer.modules import ByModule, RLModule
 from trainer.types import AgentId, ModuleId, State
 
 Joint = tuple[tuple[Any, ...], ...]
@@ -48,277 +46,6 @@ Joint = tuple[tuple[Any, ...], ...]
 def joint_of(by_agent: Mapping[AgentId, Any], agents: EnvAgents) -> Joint:
     """What is there of each possible agent, as plain data in canonical order."""
     return tuple((by_agent[id_],) if id_ in by_agent else () for id_ in agents.ids)
-
-
-# ---- actions
-
-_position_of: Final = functools.cache(agent_position)  # asked for every agent of every episode
-
-
-class Seat:
-    """One agent in one env slot, as a row of its module.
-
-    Attributes:
-        agent: its id.
-        module_id: of the module that acts for it.
-        index: a number that no other seat of the runner has.
-        noise: the random numbers of its actions.
-        episode_number: of the slot's running episode.
-        agent_position: see `agent_position`.
-        observation: upon which it acts next.
-        episode: the agent's own, as it was seated last.
-    """
-
-    __slots__ = (
-        *("agent", "agent_position", "episode_number", "index", "module_id", "noise"),
-        *("episode", "observation", "_memories"),
-    )
-
-    def __init__(
-        self,
-        agent: AgentId,
-        module_id: ModuleId,
-        index: int,
-        noise: NoiseStream,
-        number: int,
-        *,
-        memories: dict[AgentId, Any],
-    ) -> None:
-        self.agent = agent
-        self.module_id = module_id
-        self.index = index
-        self.noise = noise
-        self.episode_number = number
-        self.agent_position = _position_of(agent)
-        self.observation: Any = None
-        self.episode: SingleAgentEpisode | None = None
-        self._memories = memories
-
-    @property
-    def memory(self) -> Any:
-        """See `EnvSlot.memory`; it goes on with the agent's own steps."""
-        return self._memories.get(self.agent)
-
-    @memory.setter
-    def memory(self, state: Any) -> None:
-        self._memories[self.agent] = state
-
-
-class Seats:
-    """The seats of one env slot; takes the place of the noise of a slot with one agent.
-
-    Attributes:
-        memories: the states of networks with memory after the last actions, by agent.
-        sources: of actions, by module.
-    """
-
-    def __init__(self, slot_index: int, agents: EnvAgents, sources: ByModule[ActionSource]) -> None:
-        self.sources = sources
-        first = slot_index * len(agents.ids)
-        self._indices = {agent: first + rank for rank, agent in enumerate(agents.ids)}
-        self._streams: dict[tuple[AgentId, ModuleId], NoiseStream] = {}
-        self.memories: dict[AgentId, Any] = {}
-        self._seats: dict[AgentId, Seat] = {}
-        self.start(0, 0)
-
-    def take_sources(self, sources: ByModule[ActionSource]) -> None:
-        """Takes other sources; agents take their seats again, each where its own numbers stand."""
-        self.sources, self._streams, self._seats = sources, {}, {}
-
-    def start(self, stream: int, number: int) -> None:
-        """Goes to the beginning of an episode."""
-        self._stream, self._number = stream, number
-        self._seats = {}
-
-    def skip(self, rows: int) -> None:
-        """Nothing: every agent's numbers go on by how often it has acted."""
-
-    def of(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
-        """The seat of an agent that is about to act."""
-        seat = self._seats.get(agent) or self._taken(agent, episode)
-        seat.episode = episode.agent_episodes[agent]
-        return seat
-
-    def _taken(self, agent: AgentId, episode: MultiAgentEpisode) -> Seat:
-        module_id = episode.module_for(agent) or ""
-        source = self.sources[module_id]
-        noise = self._streams.get((agent, module_id))
-        if noise is None:
-            noise = source.noise_stream(agent=_position_of(agent))
-            self._streams[agent, module_id] = noise
-        noise.start(self._stream, self._number)
-        seat = Seat(
-            agent, module_id, self._indices[agent], noise, self._number, memories=self.memories
-        )
-        self._seats[agent] = seat
-        acted = episode.agent_episodes[agent].t
-        if source.exploring is None:
-            noise.skip(acted)
-        else:
-            row: Any = seat  # it has what a source asks of a slot
-            source.begin_episode(row, self._stream, played=acted)
-        return seat
-
-
-class JointActions:
-    """Gives the actions of all agents; takes the place of the source of one module.
-
-    Attributes:
-        sources: by module.
-    """
-
-    def __init__(
-        self, modules: Mapping[ModuleId, RLModule], spec: EnvRunnerSpec, agents: EnvAgents
-    ) -> None:
-        self._spec = spec
-        self._take_modules(modules)
-        self._active: Sequence[Any] = ()
-        self._root_seed = spec.root_seed
-        decoders = {
-            agent: ActionDecoder(
-                agents.action_spaces[agent],
-                normalize_actions=spec.normalize_actions,
-                clip_actions=spec.clip_actions,
-            )
-            for agent in agents.ids
-        }
-        # What is handed on unchanged needs no call.
-        is_needed = not all(decoder.is_identity for decoder in decoders.values())
-        self._decoders = decoders if is_needed else {}
-
-    def take_table(self, table: ModuleTable, modules: Mapping[ModuleId, RLModule]) -> None:
-        """Acts with the modules of another table, none of which is normalised for yet."""
-        self._spec = replace(self._spec, table=table)
-        self._take_modules(modules)
-
-    def _take_modules(self, modules: Mapping[ModuleId, RLModule]) -> None:
-        """Acts with these modules from now on, none of which is normalised for yet."""
-        self.sources = ByModule(
-            {
-                id_: action_source(module, self._spec_of(id_), where=self._place_of_row)
-                for id_, module in modules.items()
-            }
-        )
-        acting = self._spec.table.acting
-        self._greedy = frozenset(id_ for id_ in modules if id_ in acting and acting[id_].is_greedy)
-
-    def _spec_of(self, module_id: ModuleId) -> EnvRunnerSpec:
-        own = self._spec.table.acting.get(module_id)
-        if own is None or own.exploration is None:
-            return self._spec
-        return replace(self._spec, exploration=own.exploration)
-
-    def _place_of_row(self, seats: list[Any], row: int) -> str:
-        seat = seats[row]
-        for slot in self._active:
-            if seat in slot.seated():
-                return f"the observation of agent {seat.agent!r} at {slot.place()}"
-        return "an observation"
-
-    def begin_episode(self, slot: EnvSlot, stream: int, *, played: int = 0) -> None:
-        """Nothing: seats are taken when agents act first."""
-
-    def refresh(self) -> None:
-        """Takes over what may have changed between two requests."""
-        for source in self.sources.values():
-            source.refresh()
-
-    def act(
-        self, active: list[Any], *, explore: bool, timestep: int
-    ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
-        """{agent: action} for each slot, and {agent: extra outputs}, in canonical order."""
-        self._active = active
-        seats: dict[ModuleId, list[Seat]] = {id_: [] for id_ in self.sources}
-        seated = [slot.seated() for slot in active]
-        for slot, of_slot in zip(active, seated, strict=True):
-            newest = slot.newest
-            for seat in of_slot:
-                seat.observation = newest[seat.agent]
-                seats[seat.module_id].append(seat)
-        answers = {
-            id_: self._answers(
-                self.sources[id_],
-                rows,
-                explore=explore and id_ not in self._greedy,
-                timestep=timestep,
-            )
-            for id_, rows in seats.items()
-            if rows
-        }
-        actions: list[dict[AgentId, Any]] = []
-        outputs: list[dict[AgentId, Any]] = []
-        if len(answers) == 1:  # whose turn it is needs no asking
-            ((all_chosen, all_given),) = answers.values()
-            for slot in active:
-                ids = slot.seated_ids
-                actions.append(dict(zip(ids, all_chosen)))  # noqa: B905 - takes what it needs
-                outputs.append(dict(zip(ids, all_given)))  # noqa: B905
-            return actions, outputs
-        for of_slot in seated:
-            chosen, given = {}, {}
-            for seat in of_slot:
-                of_module, outputs_of_module = answers[seat.module_id]
-                chosen[seat.agent], given[seat.agent] = next(of_module), next(outputs_of_module)
-            actions.append(chosen)
-            outputs.append(given)
-        return actions, outputs
-
-    def _answers(
-        self, source: ActionSource, seats: list[Any], *, explore: bool, timestep: int
-    ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
-        """The action of each seat, in order, and the extra outputs."""
-        chosen, given = source.act(seats, explore=explore, timestep=timestep)
-        names = source.outputs
-        if len(names) == 1:
-            (name,) = names
-            outputs = [{name: value} for value in given]
-        else:
-            outputs = [dict(zip(names, values, strict=True)) for values in given]
-        return iter(chosen), iter(outputs)
-
-    def to_env(self, actions: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
-        """The actions as the env takes them."""
-        decoders = self._decoders
-        if not decoders:
-            return dict(actions)
-        return {agent: decoders[agent].to_env(action) for agent, action in actions.items()}
-
-    def draw_uniformly(
-        self, active: list[Any]
-    ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
-        """Uniform actions of all agents; the modules act, too, but only their outputs are kept.
-
-        So every row has the same outputs, however the action was chosen: an open row may be
-        completed in a request in which the modules choose.
-        """
-        _, outputs = self.act(active, explore=False, timestep=0)
-        actions = []
-        for slot, given in zip(active, outputs, strict=True):
-            drawn = {seat.agent: self._drawn(seat, slot) for seat in slot.seated()}
-            for seat in slot.seated():
-                own = given[seat.agent]
-                if ACTION_LOGP in own:
-                    inputs, batch = own[ACTION_DIST_INPUTS][None], [drawn[seat.agent]]
-                    source = self.sources[seat.module_id]
-                    own[ACTION_LOGP] = source.logp(inputs, nested.stack(batch, name=ACTIONS))[0]
-            actions.append(drawn)
-        return actions, outputs
-
-    def _drawn(self, seat: Seat, slot: Any) -> Any:
-        acted = slot.episode.agent_episodes[seat.agent].t
-        position = (slot.assignment.stream, seat.episode_number, acted)
-        if seat.agent_position:  # seven integers; no other use of the role has as many
-            position = (*position, 0, 0, 0, *seat.agent_position)
-        return self.sources[seat.module_id].acting.draw_uniformly(
-            slot.newest[seat.agent],
-            position_rng(self._root_seed, Role.EXPLORATION, *position),
-            where=lambda _: f"the observation of agent {seat.agent!r} at {slot.place()}",
-        )
-
-    def add_logp(self, episodes: Sequence[Any]) -> None:
-        """Adds the log-likelihoods of all agents' actions; see `ActionSource.add_logp`."""
-        for id_, source in self.sources.items():
-            source.add_logp([one for one in chunks_of(episodes) if one.module_id == id_])
 
 
 # ---- slot
@@ -351,6 +78,7 @@ class MultiAgentSlot(EnvSlot):
 
     Attributes:
         newest: the newest observations by agent.
+        policies: what acts, by module.
         checks: of what the env answers.
         seated_ids: the agents that `seated` found last.
     """
@@ -361,21 +89,27 @@ class MultiAgentSlot(EnvSlot):
         self,
         index: int,
         env: gymnasium.Env[Any, Any],
-        seats: Seats,
+        policies: ByModule[Policy],
         agents: EnvAgents,
         *,
         spec: EnvRunnerSpec,
     ) -> None:
         self._agents = agents
         self.newest: Mapping[AgentId, Any] = {}
+        first, root_seed = index * len(agents.ids), spec.root_seed
         super().__init__(
             index,
             env,
-            seats,  # type: ignore[arg-type]  # it has what a slot asks of its noise
+            *(
+                Seat(number, root_seed=root_seed, role=spec.role, agent=agent)
+                for number, agent in enumerate(agents.ids, start=first)
+            ),
             runner=spec.title,
             keeps_actions=spec.sub_env_tolerance is not None,
         )
-        self._owing: AgentIds | None = None
+        self._seat_of = dict(zip(agents.ids, self.seats, strict=True))
+        self._begun = (0, 0)
+        self.take_policies(policies)
         self.seated_ids: tuple[AgentId, ...] = ()
         self._seated: list[Seat] = []
         self.checks = AnswerChecks(
@@ -388,20 +122,28 @@ class MultiAgentSlot(EnvSlot):
     @property
     def memory(self) -> Joint | None:
         """A part per possible agent; None if no network remembers anything."""
-        memories = self.noise.memories  # type: ignore[attr-defined]  # see `__init__`
+        memories = {seat.agent: seat.memory for seat in self.seats if seat.memory is not None}
         return joint_of(memories, self._agents) if memories else None
 
     @memory.setter
     def memory(self, memory: Joint | None) -> None:
-        memories = self.noise.memories  # type: ignore[attr-defined]
-        memories.clear()
-        if memory is not None:
-            pairs = zip(self._agents.ids, memory, strict=True)
-            memories.update({agent: part[0] for agent, part in pairs if part})
+        for seat, part in zip(self.seats, memory or [()] * len(self.seats), strict=True):
+            seat.memory = part[0] if part else None
+
+    def _begin_acting(self, stream: int, *, played: int = 0) -> None:
+        """Nothing yet: agents take their seats when they act first, each where it stands."""
+        del played
+        self._begun = (stream, self.episode_number)
+        self.take_policies(self.policies)
+
+    def take_policies(self, policies: ByModule[Policy]) -> None:
+        """Lets agents take their seats again, each with the policy of its module."""
+        self.policies = policies
+        self._taken: set[AgentId] = set()
+        self._owing: AgentIds | None = None
 
     def _successor(self, chunk: Any, lookback: int) -> Any:
-        seats: Any = self.noise
-        modules = [id_ for id_, source in seats.sources.items() if source.reads_step_before]
+        modules = [id_ for id_, policy in self.policies.items() if policy.previous_steps.names]
         return chunk.cut(len_lookback_buffer=lookback, with_last_step_of=modules)
 
     @property
@@ -425,20 +167,21 @@ class MultiAgentSlot(EnvSlot):
         """Where the running episode stands, for messages."""
         return f"env step {self.num_steps_played} of episode {self.episode.id_}"
 
-    def take_sources(self, sources: ByModule[ActionSource]) -> None:
-        """Lets agents take their seats again, with other sources of actions."""
-        seats: Any = self.noise
-        seats.take_sources(sources)
-        self._owing = None
-
     def seated(self) -> list[Seat]:
         """The seats of those who owe an action, canonical order."""
         owing = self.episode.get_agents_to_act()
         if owing is not self._owing:  # the same object while nothing changes
             self._owing, self.seated_ids = owing, tuple(owing)
-            seats: Any = self.noise
-            self._seated = [seats.of(agent, self.episode) for agent in owing]
+            self._seated = [self._seat_taken_by(agent) for agent in owing]
         return self._seated
+
+    def _seat_taken_by(self, agent: AgentId) -> Seat:
+        seat = self._seat_of[agent]
+        if agent not in self._taken:
+            self._taken.add(agent)
+            seat.take(self.policies[self.episode.module_for(agent) or ""])
+            seat.begin(*self._begun, played=self.episode.agent_episodes[agent].t)
+        return seat
 
     def note(
         self,
@@ -548,7 +291,6 @@ class MultiAgentPlayer(EpisodePlayer):
     """
 
     episode_class = MultiAgentEpisode
-    actions: JointActions
     slots: Any
     _trajectories: JointTrajectories | None
 
@@ -559,41 +301,58 @@ class MultiAgentPlayer(EpisodePlayer):
         self.num_agent_steps: Counter[AgentId] = Counter()
         self.num_module_steps: Counter[ModuleId] = Counter()
         self.agent_counts: Counter[str] = Counter()
+        spec, agents = runner.spec, self._agents
+        decoders = {
+            agent: ActionDecoder(
+                agents.action_spaces[agent],
+                normalize_actions=spec.normalize_actions,
+                clip_actions=spec.clip_actions,
+            )
+            for agent in agents.ids
+        }
+        # What is handed on unchanged needs no call.
+        is_needed = not all(decoder.is_identity for decoder in decoders.values())
+        self._decoders = decoders if is_needed else {}
         super().__init__(runner, signals=signals)
 
-    def _make_actions(self) -> Any:
-        runner: Any = self._runner
-        return JointActions(runner.modules, self._spec, self._agents)
+    def _make_policies(self) -> ByModule[Policy]:
+        runner, policies = self._runner, {}
+        self._greedy = set()
+        for id_, module in runner.modules.items():
+            spec, own = runner.spec, runner.spec.table.acting.get(id_)
+            if own is not None and own.exploration is not None:
+                spec = replace(spec, exploration=own.exploration)
+            policies[id_] = policy_in_runner(module, spec, where=self._place_of)
+            if own is not None and own.is_greedy:
+                self._greedy.add(id_)
+        return ByModule(policies)
 
     def _make_slot(self, index: int, env: gymnasium.Env[Any, Any]) -> EnvSlot:
-        seats = Seats(index, self._agents, self.actions.sources)
-        return MultiAgentSlot(index, env, seats, self._agents, spec=self._spec)
+        return MultiAgentSlot(index, env, self.policies, self._agents, spec=self._spec)
 
     def take_modules(self, mapping: PolicyMapping) -> None:
         """Plays with the runner's modules of now.
 
         Running episodes go on with the modules that they began with; new ones follow the mapping.
+        None of the policies is normalised for yet.
         """
-        runner: Any = self._runner
         self._mapping = mapping
         self._fitting.clear()
-        self.actions.take_table(runner.spec.table, runner.modules)
+        self.policies = self._make_policies()
         self._trajectories = self._make_trajectories()
         for slot in self.slots:
-            slot.take_sources(self.actions.sources)
+            slot.take_policies(self.policies)
 
-    @property
-    def to_env(self) -> Callable[[Any], Any]:
-        """Turns {agent: action of its module} into what the env takes."""
-        return self.actions.to_env
+    def to_env(self, actions: Mapping[AgentId, Any]) -> dict[AgentId, Any]:
+        """The actions of modules, by agent, as the env takes them."""
+        decoders = self._decoders
+        if not decoders:
+            return dict(actions)
+        return {agent: decoders[agent].to_env(action) for agent, action in actions.items()}
 
     def _make_trajectories(self) -> JointTrajectories | None:
-        runner: Any = self._runner
-        return JointTrajectories.of(runner, lambda: runner.modules, lambda: self.actions.sources)
-
-    def set_exploration(self, module_id: ModuleId, state: Mapping[str, Any]) -> None:
-        """Takes over what the main process' strategy of a module knows."""
-        self.actions.sources[module_id].set_state(state)
+        runner = self._runner
+        return JointTrajectories.of(runner, lambda: runner.modules, lambda: self.policies)
 
     def steps_by_id(self) -> dict[str, Any]:
         """`num_agent_steps` and `num_module_steps` since they were last reported."""
@@ -605,16 +364,6 @@ class MultiAgentPlayer(EpisodePlayer):
             },
         }
 
-    def _resume_exploring(self, slot: EnvSlot, stream: int, *, num_steps: int) -> None:
-        """Nothing: a seat is brought to where its agent stood when that acts."""
-
-    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
-        """Plays with observations as these make them."""
-        for id_, source in self.actions.sources.items():
-            source.acting.normalize_with(normalization[id_])
-        if self._trajectories is not None:
-            self._trajectories.normalize_with(normalization)
-
     def forget_unreported(self) -> None:
         """Forgets what was played since it was last reported."""
         super().forget_unreported()
@@ -624,7 +373,7 @@ class MultiAgentPlayer(EpisodePlayer):
 
     def _hand_out(self, samples: list[list[Any]]) -> list[Any]:
         """See `EpisodePlayer`: actions that wait for an observation say how they were chosen."""
-        requests = {id_: source.newest_request for id_, source in self.actions.sources.items()}
+        requests = {id_: policy.newest_request for id_, policy in self.policies.items()}
         for slot in self.slots:
             if slot.episode is not None:
                 slot.episode.note_requests(requests)
@@ -655,7 +404,7 @@ class MultiAgentPlayer(EpisodePlayer):
         """The module that acts for an agent; a ConfigError unless its spaces are the agent's."""
         module_id = self._mapping.module_of(agent, episode)
         if (agent, module_id) not in self._fitting:
-            module = self.actions.sources[module_id].acting.module
+            module = self.policies[module_id].module
             check_serves(module_id, module, agent, self._agents)
             self._fitting.add((agent, module_id))
         return module_id
@@ -664,6 +413,103 @@ class MultiAgentPlayer(EpisodePlayer):
         observations, infos = slot.checks.reset(answer)
         slot.see(observations)
         episode.add_env_reset(observations, infos)
+
+    # ---- acting
+
+    def _act(
+        self, active: list[Any], request: ActingRequest
+    ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
+        """{agent: action} for each slot, and {agent: extra outputs}, in canonical order."""
+        asked: dict[Policy, tuple[list[Seat], list[Any]]]
+        asked = {policy: ([], []) for policy in self.policies.values()}
+        seated = [slot.seated() for slot in active]
+        for slot, of_slot in zip(active, seated, strict=True):
+            newest = slot.newest
+            for seat in of_slot:
+                seats, observations = asked[seat.policy]
+                seats.append(seat)
+                observations.append(newest[seat.agent])
+        answers = {}
+        for id_, policy in self.policies.items():
+            seats, observations = asked[policy]
+            if seats:
+                own = request._replace(explore=False) if id_ in self._greedy else request
+                answers[policy] = self._answers(policy, seats, observations, own)
+        actions: list[dict[AgentId, Any]] = []
+        outputs: list[dict[AgentId, Any]] = []
+        if len(answers) == 1:  # whose turn it is needs no asking
+            ((all_chosen, all_given),) = answers.values()
+            for slot in active:
+                ids = slot.seated_ids
+                actions.append(dict(zip(ids, all_chosen)))  # noqa: B905 - takes what it needs
+                outputs.append(dict(zip(ids, all_given)))  # noqa: B905
+            return actions, outputs
+        for of_slot in seated:
+            chosen, given = {}, {}
+            for seat in of_slot:
+                of_policy, outputs_of_policy = answers[seat.policy]
+                chosen[seat.agent], given[seat.agent] = next(of_policy), next(outputs_of_policy)
+            actions.append(chosen)
+            outputs.append(given)
+        return actions, outputs
+
+    def _answers(
+        self, policy: Policy, seats: list[Seat], observations: list[Any], request: ActingRequest
+    ) -> tuple[Iterator[Any], Iterator[dict[str, Any]]]:
+        """The action of each seat, in order, and the extra outputs."""
+        episodes: list[SingleAgentEpisode] = []
+        if policy.previous_steps.names:
+            episodes = [self._slot_of(one).episode.agent_episodes[one.agent] for one in seats]
+        choice, count = act(policy, seats, observations, request, episodes=episodes), len(seats)
+        columns = [nested.unstack(column, count) for column in choice.outputs.values()]
+        names = policy.outputs
+        if len(names) == 1:
+            (name,) = names
+            outputs = [{name: value} for value in columns[0]]
+        else:
+            outputs = [
+                dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)
+            ]
+        return iter(nested.unstack(choice.actions, count)), iter(outputs)
+
+    def _draw_uniformly(
+        self, active: list[Any]
+    ) -> tuple[list[dict[AgentId, Any]], list[dict[AgentId, Any]]]:
+        """Uniform actions of all agents; the modules act, too, but only their outputs are kept.
+
+        So every row has the same outputs, however the action was chosen: an open row may be
+        completed in a request in which the modules choose.
+        """
+        _, outputs = self._act(active, ActingRequest(0, explore=False))
+        actions = []
+        for slot, given in zip(active, outputs, strict=True):
+            drawn = {}
+            for seat in slot.seated():
+                agent, policy, own = seat.agent, seat.policy, given[seat.agent]
+                acted = slot.episode.agent_episodes[agent].t
+                rng = seat.uniform_rng(slot.assignment.stream, slot.episode_number, acted)
+                action = policy.draw_uniformly(slot.newest[agent], rng, slot=seat.index)
+                drawn[agent] = action
+                if ACTION_LOGP in own:
+                    batch = nested.stack([action], name=ACTIONS)
+                    own[ACTION_LOGP] = policy.logp(own[ACTION_DIST_INPUTS][None], batch)[0]
+            actions.append(drawn)
+        return actions, outputs
+
+    def _slot_of(self, seat: Seat) -> Any:
+        return self.slots[seat.index // len(self._agents.ids)]
+
+    def _place_of(self, index: int) -> str:
+        slot, rank = divmod(index, len(self._agents.ids))
+        agent = self._agents.ids[rank]
+        return f"the observation of agent {agent!r} at {self.slots[slot].place()}"
+
+    def _add_logp(self, episodes: Sequence[Any]) -> None:
+        chunks = chunks_of(episodes)
+        for id_, policy in self.policies.items():
+            policy.add_logp([one for one in chunks if one.module_id == id_])
+
+    # ---- the loop over env steps
 
     def _step(self, active: list[Any], actions: list[Any], outputs: list[Any] | None) -> bool:
         """One step of every active sub-env; whether some episode or assignment came to its end."""
@@ -692,7 +538,7 @@ class MultiAgentPlayer(EpisodePlayer):
         """
         episode, checks = slot.episode, slot.checks
         rows_before = episode.num_rows_added
-        answer = slot.env.step(self.actions.to_env(actions))
+        answer = slot.env.step(self.to_env(actions))
         observations, rewards, terminateds, truncateds, infos = checks.step(answer, episode)
         episode.add_env_step(
             observations,
@@ -713,7 +559,7 @@ class MultiAgentPlayer(EpisodePlayer):
         """Makes arrays of the columns of what is handed out, and counts its rows."""
         for episode in episodes:
             self.agent_counts.update({name: getattr(episode, name) for name in AGENT_COUNTS})
-        chunks: dict[ModuleId, list[SingleAgentEpisode]] = {id_: [] for id_ in self.actions.sources}
+        chunks: dict[ModuleId, list[SingleAgentEpisode]] = {id_: [] for id_ in self.policies}
         for chunk in chunks_of(episodes):
             num_steps = len(chunk)
             if not is_to_learn_from(chunk):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trainer.connectors import Normalization
-from trainer.env_runners.acting import ActionSource
+from trainer.env_runners.acting import Policy
 from trainer.env_runners.messages import RunnerParts
 from trainer.env_runners.trajectories import (
     ENV_T,
@@ -67,22 +67,22 @@ class JointTrajectories:
         cls,
         runner: RunnerParts,
         modules: Callable[[], Mapping[ModuleId, RLModule]],
-        sources: Callable[[], Mapping[ModuleId, ActionSource]],
+        policies: Callable[[], Mapping[ModuleId, Policy]],
     ) -> JointTrajectories | None:
         """None without a listener, or the runner plays for evaluation."""
         emit = trajectory_emitter(runner)
-        return None if emit is None else cls(runner, emit, modules, sources)
+        return None if emit is None else cls(runner, emit, modules, policies)
 
     def __init__(
         self,
         runner: RunnerParts,
         emit: Callable[..., None],
         modules: Callable[[], Mapping[ModuleId, RLModule]],
-        sources: Callable[[], Mapping[ModuleId, ActionSource]],
+        policies: Callable[[], Mapping[ModuleId, Policy]],
     ) -> None:
         self._runner = runner
         self._emit = emit
-        self._modules, self._sources = modules, sources
+        self._modules, self._policies = modules, policies
         self._normalization: ByModule[Normalization] | None = None
         self._parts: dict[ModuleId, tuple[RLModule, ModuleTrajectories]] = {}
 
@@ -101,7 +101,7 @@ class JointTrajectories:
             is_random = isinstance(module, RandomRLModule)
             part = ModuleTrajectories(
                 module,
-                logp=self._sources()[module_id].logp_in,
+                logp=self._policies()[module_id].logp_in,
                 postprocessing=None if is_random else self._runner.spec.postprocessing,
             )
             if self._normalization is not None and module_id in self._normalization:

@@ -47,7 +47,7 @@ from trainer.episodes.episode_columns import (
 )
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.errors import EpisodeError
-from trainer.modules import RLModule
+from trainer.modules import ByModule, RLModule
 from trainer.seeding import Role
 from trainer.types import DEFAULT_AGENT_ID, Array, ModuleId
 
@@ -459,7 +459,10 @@ class TrajectoryEvent:
         self._trajectories = ModuleTrajectories(
             runner.module, logp=logp, postprocessing=runner.spec.postprocessing
         )
-        self.normalize_with = self._trajectories.normalize_with
+
+    def normalize_with(self, normalization: ByModule[Normalization]) -> None:
+        """Shows columns that follow from observations and rewards as these make them."""
+        self._trajectories.normalize_with(normalization.only)
 
     def fire(self, episode: SingleAgentEpisode) -> Rewrite | None:
         """Fires the event for the steps since the episode began or was cut.

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from trainer.env_runners.acting import Choice, Rows
 from trainer.env_runners.column_recording import ColumnRecording, UnseenEpisode, fill
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.env_runners.messages import (
@@ -31,7 +32,6 @@ from trainer.env_runners.messages import (
     SampleRequest,
     SlotPosition,
 )
-from trainer.env_runners.remembering import RememberingSource
 from trainer.env_runners.single_agent_player import SingleAgentPlayer
 from trainer.env_runners.sub_env_repair import make_native_vector_env
 from trainer.envs.env_checks import check_step
@@ -40,10 +40,13 @@ from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import ACTION_LOGP
 from trainer.episodes.episode_state import is_bare
 from trainer.episodes.fragment import Fragment, FragmentEpisode, RowRange, own_memory
+from trainer.episodes.single_agent_episode import ActingRequest
+from trainer.errors import EnvContractError
 from trainer.metrics import EpisodeRecord
 from trainer.metrics.statistic import exact_partials, rounded_sum
 from trainer.runtime.engine import Signals
 from trainer.seeding import Role, evaluation_index, training_index
+from trainer.types import Array
 from trainer_toolkit.interrupts import signals_deferred
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,16 +82,15 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _why_not_as_columns(self) -> str:
         """What keeps requests from being recorded as columns; empty if nothing does."""
-        source = self.actions
-        exploring = source.exploring
+        policy = self.policy
         reasons = {
             "a callback listens to on_episode_step": self._listens_to_steps,
             "a callback listens to on_postprocess_trajectory": self._trajectories is not None,
             "observations or actions are no single arrays": not self._whole.holds_arrays,
             "they have tasks": any(slot.tasks is not None for slot in self.slots),
-            "the network has memory": isinstance(source, RememberingSource),
-            "noise on weights differs from sub-env to sub-env": exploring is not None
-            and exploring.strategy.perturbs_weights,
+            "the network has memory": policy.state_form is not None,
+            "noise on weights differs from sub-env to sub-env": policy.strategy is not None
+            and policy.strategy.perturbs_weights,
         }
         return " and ".join(reason for reason, holds in reasons.items() if holds)
 
@@ -201,8 +203,8 @@ class VectorPlayer(SingleAgentPlayer):
         """One step of the vector env; whether some episode or the request came to its end."""
         self._slot_at_work = active[0]
         given = actions
-        if self._acting.needs_decoding:
-            given = [self._acting.to_env(action) for action in actions]
+        if self.policy.needs_decoding:
+            given = [self.policy.to_env(action) for action in actions]
         step = self._step_whole(active, given)
         if self._must_check_step:
             self._check_whole(step, active[0].index)
@@ -270,7 +272,7 @@ class VectorPlayer(SingleAgentPlayer):
             and len(assignments) == len(self.slots)
             and not request.random_actions
             and not any(assignment.whole_episodes for assignment in assignments)
-            and all(has_outputs(slot.episode, self.actions.outputs) for slot in self.slots)
+            and all(has_outputs(slot.episode, self.policy.outputs) for slot in self.slots)
         )
 
     def _play_columns(self, request: SampleRequest) -> list[Any]:
@@ -279,7 +281,8 @@ class VectorPlayer(SingleAgentPlayer):
         if request.force_reset:
             self._give_up_episodes()
         explore = self._spec.explore if request.explore is None else request.explore
-        self.actions.refresh()
+        acting = ActingRequest(request.timestep, explore)
+        self.policy.refresh()
         for slot, assignment in zip(self.slots, request.assignments, strict=True):
             slot.assign(assignment)
         recording, carried = self._new_recording()
@@ -291,9 +294,7 @@ class VectorPlayer(SingleAgentPlayer):
                 if recording.num_running == 0:
                     self._step_unplayed(recording)
                 else:
-                    self._step_columns(
-                        recording, samples, explore=explore, timestep=request.timestep
-                    )
+                    self._step_columns(recording, samples, acting)
             return self._hand_out_columns(recording, samples)
         except BaseException:
             with signals_deferred():
@@ -316,14 +317,13 @@ class VectorPlayer(SingleAgentPlayer):
             elif self._whole.is_fresh(slot.index):
                 self._start_episode(slot)
         playing = [(slot, slot.episode) for slot in self.slots if slot.episode is not None]
-        source = self.actions.exploring or self._acting
         num_rows = -(-self._steps_to_go // len(self.slots))
         recording = ColumnRecording(
             self.slots,
             self._whole.observations,
             num_carried=max((num_carried(episode) for _, episode in playing), default=0),
             num_rows=int(num_rows * _ROOM_FOR_RESETS) + 2,
-            noise_width=source.noise_width,
+            noise_width=self.policy.noise_width,
         )
         heads = [(slot, episode) for slot, episode in playing if slot.index in carried]
         recording.carry(heads, now_s=time.perf_counter())
@@ -334,12 +334,7 @@ class VectorPlayer(SingleAgentPlayer):
         return recording, [slot for slot, _ in heads]
 
     def _step_columns(
-        self,
-        recording: ColumnRecording,
-        samples: list[list[Any]],
-        *,
-        explore: bool,
-        timestep: int,
+        self, recording: ColumnRecording, samples: list[list[Any]], request: ActingRequest
     ) -> None:
         """One step of the vector env, and what ends and begins with it.
 
@@ -347,18 +342,17 @@ class VectorPlayer(SingleAgentPlayer):
         for the end of an episode.
         """
         whole, begun_at = self._whole, time.perf_counter()
-        rows = recording.running_rows()
-        actions, outputs = self.actions.act_together(
-            recording.observations, recording.noise(), rows=rows, explore=explore, timestep=timestep
-        )
-        given: Any = self._acting.to_env(actions) if self._acting.needs_decoding else actions
-        if rows is not None:
+        plays = recording.is_running if recording.num_running < len(self.slots) else None
+        noise = recording.noise()
+        actions, outputs, _ = self._choose(recording.observations, noise, plays, request)
+        given: Any = self.policy.to_env(actions) if self.policy.needs_decoding else actions
+        if plays is not None:
             given = np.array(given)
-            given[~recording.is_running] = whole.no_action
+            given[~plays] = whole.no_action
         acted_at = time.perf_counter()
         step = whole.step_all(given)
         if self._must_check_step:
-            self._check_whole(step, 0 if rows is None else rows[0])
+            self._check_whole(step, int(recording.is_running.argmax()))
         recording.write(actions, outputs, step)
         if step.has_infos:
             recording.note_infos(step, apart=whole.resets_at_once)
@@ -379,6 +373,52 @@ class VectorPlayer(SingleAgentPlayer):
                 self._begin_in_columns(recording, index, now)
         if not resets_at_once and recording.num_running < len(self.slots):
             self._begin_fresh(recording, now)
+
+    def _choose(
+        self, observations: Array, noise: Array, plays: Array | None, request: ActingRequest
+    ) -> Choice:
+        """The choice for all sub-envs; what stands in rows of those that do not play means nothing.
+
+        Without a strategy, these are computed, too: the others don't notice.
+
+        Args:
+            observations: of all sub-envs, [S, …]; those that do not play may show anything.
+            noise: their random numbers of this step, [S, W].
+            plays: which of them play, bool [S]; None for all.
+            request: how to act.
+
+        Raises:
+            EnvContractError: an observation does not belong to its space; names the sub-env.
+        """
+        policy, rows = self.policy, self._indices
+        if plays is None or policy.strategy is None:
+            try:
+                return policy.choose(Rows(observations, noise, rows), request)
+            except EnvContractError:
+                pass  # it is of a sub-env that does not play, or comes again below
+        if plays is not None:
+            rows = np.flatnonzero(plays).tolist()
+        try:
+            choice = policy.choose(Rows(observations[rows], noise[rows], rows), request)
+        except EnvContractError:
+            for index in rows:
+                self._check_observation(index, observations[index])
+            raise
+
+        def spread(column: Array) -> Array:
+            whole = np.zeros((len(observations), *column.shape[1:]), column.dtype)
+            whole[rows] = column
+            return whole
+
+        outputs = {name: spread(column) for name, column in choice.outputs.items()}
+        return Choice(spread(choice.actions), outputs)
+
+    def _check_observation(self, index: int, observation: Any) -> None:
+        """Raises an EnvContractError that names the sub-env unless this can be encoded."""
+        try:
+            self.policy.encoded([observation], [index])
+        except EnvContractError as error:
+            raise EnvContractError(f"Sub-env {index} of the vector env: {error}") from error
 
     def _step_unplayed(self, recording: ColumnRecording) -> None:
         """A step in which no agent plays, such as the reset of all."""
@@ -412,8 +452,6 @@ class VectorPlayer(SingleAgentPlayer):
             )
             self.activity.doing(STEPPING)
         slot.begin_unseen()
-        if self.actions.exploring is not None:
-            self.actions.begin_episode(slot, stream)
         recording.begin(slot, now_s=now_s)
         info = self._whole.first_info(index)
         if info:
@@ -516,11 +554,11 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _hand_out_columns(self, recording: ColumnRecording, samples: list[list[Any]]) -> list[Any]:
         """Cuts the running episodes and brings all that was played into its final form."""
-        recording.add_logp(self.actions.logp)
+        recording.add_logp(self.policy.logp)
         self._finish_unseen(recording, samples)
         tail = None
         if recording.fragment.is_plain and recording.fragment.actions is not None:
-            but = {ACTION_LOGP} - set(self.actions.outputs)
+            but = {ACTION_LOGP} - set(self.policy.outputs)
             tail = recording.tail(self._spec.lookback, but=but)
         with signals_deferred():  # an interrupt finds each slot before its cut or behind it
             chunks = self._cut_running_episodes(recording, samples, tail)
@@ -533,7 +571,7 @@ class VectorPlayer(SingleAgentPlayer):
         self._finish_columns(filled)
         for slot, chunk in chunks:
             slot.remember(chunk, keep_chunk=self._keeps_chunks)
-        self.actions.add_logp(filled)
+        self._add_logp(filled)
         self._slot_at_work = None
         return episodes
 
@@ -569,7 +607,7 @@ class VectorPlayer(SingleAgentPlayer):
 
     def _forget_logp(self, episode: SingleAgentEpisode) -> None:
         """Leaves out what is computed for all steps at the end of each request."""
-        if ACTION_LOGP not in self.actions.outputs:
+        if ACTION_LOGP not in self.policy.outputs:
             episode.extra_model_outputs.pop(ACTION_LOGP, None)
 
     def _fill_running_chunk(self, recording: ColumnRecording, slot: EnvSlot) -> SingleAgentEpisode:

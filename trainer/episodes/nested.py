@@ -138,6 +138,8 @@ def take(batch: Any, where: Any) -> Any:
 
 def unstack(batch: Any, length: int) -> list[Any]:
     """The items of a batch of `length` rows; they share memory with the batch."""
+    if type(batch) is np.ndarray:
+        return list(batch)
     return [take(batch, row) for row in range(length)]
 
 

@@ -157,7 +157,7 @@ class ActorCriticModule(RLModule):
 
     def forward_inference(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         if self._acting_heads is None:
-            return super().forward_inference(batch)
+            return {ACTION_DIST_INPUTS: self.forward_acting(self.checked_rows(batch))}
         # In parts, row-exactly: the bits of the policy are those of `forward_acting`.
         features = self._trunk.act(self.checked_rows(batch))
         inputs, values = (head(features) for head in self._acting_heads)

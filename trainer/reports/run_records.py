@@ -7,8 +7,7 @@ runs that are under way can be read, too.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
-from callbacks.ready_made.result_files import JSONLinesResults
+from callbacks.ready_made.rows_file import RowsFile
 from checkpoints import CheckpointError, latest_checkpoint, read_checkpoint, read_manifest
 from checkpoints.links import check_links
 from trainer.errors import ReportError
@@ -42,7 +41,7 @@ class Run:
 
     Attributes:
         path: its directory, or the file of its results.
-        rows: its results in their order, as they were written: NaN is None.
+        rows: its results in their order.
         settings: the settings of its config that are plain data, by name; {} if it has saved no
             checkpoint.
         metadata: what its newest checkpoint says of itself; {} without one.
@@ -137,7 +136,7 @@ def read_run(path: str | Path) -> Run:
             f"{RESULTS_FILE}. Give the directory of a run, such as runs/<run>, or a file of "
             "JSONLinesLogger."
         )
-    rows = [row for row in _rows(file) if math.isfinite(row.get("training_iteration", math.nan))]
+    rows = list(RowsFile(file).rows())
     if given.is_file():
         return Run(path=given.resolve(), rows=rows)
     settings, metadata = _of_newest_checkpoint(given)
@@ -153,13 +152,6 @@ def find_runs(folder: str | Path) -> list[Path]:
             f"{given.absolute()} is no folder. Give the folder in which runs are, such as runs."
         )
     return sorted(file.parent for file in given.rglob(RESULTS_FILE) if file.is_file())
-
-
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    for row in JSONLinesResults(file).rows():
-        iteration = row.get("training_iteration")
-        if isinstance(iteration, int) and not isinstance(iteration, bool):
-            yield row
 
 
 def _of_newest_checkpoint(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:

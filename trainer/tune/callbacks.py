@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from callbacks import CallbackError
-from callbacks.ready_made.result_files import CSVResults, TensorBoardResults, row_of
+from callbacks.ready_made.followers import Follower, FollowerThread, Sink
+from callbacks.ready_made.result_files import CSVResults, TensorBoardResults
 from checkpoints import decode, encode
 from checkpoints.strict_files import refused
 from trainer.errors import TuneError
@@ -33,6 +35,7 @@ from trainer_toolkit.nearest_names import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
 _STATES_FILE: Final = "callbacks.msgpack"
+_PATIENCE_S: Final = 5.0
 _OF_TRIALS: Final = ("iteration", "trials", "trial")
 _GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
     "setup": ("stop", "num_samples", "total_num_samples"),
@@ -244,37 +247,100 @@ class LoggerCallback(Callback):
         self.log_trial_end(trial, failed=True)
 
 
-class CSVLoggerCallback(LoggerCallback):
-    """Writes `progress.csv` into each trial's folder; a column may appear late."""
+class FollowingLogger(LoggerCallback):
+    """Brings something up to the rows of each trial, in the background; see `Follower`.
 
-    _file = "progress.csv"
+    A derived class says what. Tuning never waits for it, but for some seconds at the very end.
+
+    Attributes:
+        number: 1 for the first logger of its class in an experiment, and so on.
+    """
 
     def __init__(self) -> None:
-        self._sinks: dict[str, CSVResults] = {}
+        self.number = 1
+        self._thread = FollowerThread(type(self).__name__)
+        self._followers: dict[str, Follower] = {}
+
+    def _sink_of(self, trial: TrialView) -> Sink:
+        """What gets the rows of a trial."""
+        raise NotImplementedError
+
+    def log_trial_start(self, trial: TrialView) -> None:
+        """Begins, or goes on where rows and sink agree: the trial may have begun anew."""
+        self._wake(trial)
+
+    log_trial_restore = log_trial_start
 
     def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
-        """Writes a row; one that comes again takes its old place."""
-        del iteration
-        if trial.path not in self._sinks:
-            self._sinks[trial.path] = CSVResults(Path(trial.path) / self._file)
-        # Sinks place a row by its number within the trial.
-        row = {**row_of(result), "training_iteration": trial._trial.num_rows}
-        self._sinks[trial.path].append(row)
+        """Hands over the rows that count by now."""
+        del iteration, result
+        self._wake(trial)
 
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
-        """Forgets the file."""
-        del failed
-        self._sinks.pop(trial.path, None)
+        """Ends it behind the last row."""
+        self._follower_of(trial).end(failed=failed)
+        self._wake(trial)
+
+    def on_experiment_end(self, *_: Any, trials: Sequence[TrialView], **__: Any) -> None:
+        """Has trials that ended in an earlier process get what they lack; waits some seconds."""
+        for trial in trials:
+            is_of_earlier = trial.path not in self._followers
+            if is_of_earlier and self._follower_of(trial).number < trial._trial.num_rows:
+                self.log_trial_end(trial, failed=trial.error is not None)
+        self._thread.flush(_PATIENCE_S)
+
+    def _follower_of(self, trial: TrialView) -> Follower:
+        if trial.path not in self._followers:
+            rows = TrialFiles(Path(trial.path)).rows_file
+            self._followers[trial.path] = Follower(rows, self._sink_of(trial), self._thread)
+        return self._followers[trial.path]
+
+    def _wake(self, trial: TrialView) -> None:
+        follower = self._follower_of(trial)
+        follower.until = trial._trial.num_rows  # what is behind may not count yet
+        follower.wake()
+
+
+class CSVLoggerCallback(FollowingLogger):
+    """Writes `progress.csv` into each trial's folder; a column may appear late."""
+
+    def _sink_of(self, trial: TrialView) -> Sink:
+        return CSVResults(Path(trial.path) / "progress.csv")
 
 
 class JsonLoggerCallback(LoggerCallback):
     """Of no effect: `results.jsonl` is in each trial's folder anyway."""
 
 
-class TBXLoggerCallback(LoggerCallback):
-    """Writes each trial's rows for TensorBoard, with its hyper-parameters from the start on.
+class TrialCurves(TensorBoardResults):
+    """TensorBoard files of a trial, with its hyper-parameters.
 
-    Needs `pip install 'local-trainer[tensorboard]'`.
+    Args:
+        directory: of the files.
+        trial: whose they are.
+    """
+
+    def __init__(self, directory: Path, trial: TrialView) -> None:
+        super().__init__(directory)
+        self._trial = trial
+
+    def begin(self, number: int) -> int:
+        """Writes the hyper-parameters, so that running trials can be compared."""
+        newest = super().begin(number)
+        self.append_hyper_parameters(self._trial.params)
+        return newest
+
+    def end(self, *, failed: bool) -> None:
+        """Writes the hyper-parameters once more: an exploit may have changed them."""
+        del failed
+        self.append_hyper_parameters(self._trial.params)
+
+
+class TBXLoggerCallback(FollowingLogger):
+    """Writes each trial's rows for TensorBoard, with its hyper-parameters.
+
+    Steps are env steps where rows have them, else their numbers. Needs
+    `pip install 'local-trainer[tensorboard]'`.
 
     Raises:
         ImportError: tensorboardX is not installed.
@@ -282,29 +348,10 @@ class TBXLoggerCallback(LoggerCallback):
 
     def __init__(self) -> None:
         TensorBoardResults(".")  # a missing package is told now
-        self._sinks: dict[str, TensorBoardResults] = {}
+        super().__init__()
 
-    def log_trial_start(self, trial: TrialView) -> None:
-        """Writes the hyper-parameters, so that running trials can be compared."""
-        self._sink(trial).append_hyper_parameters(trial.params)
-
-    def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
-        """Writes the numbers of a row, over env steps where it has them, else over its number."""
-        del iteration
-        number = trial._trial.num_rows
-        row = {"num_env_steps_sampled_lifetime": number, **row_of(result)}
-        self._sink(trial).append({**row, "training_iteration": number})
-
-    def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
-        """Writes the hyper-parameters once more: an exploit may have changed them."""
-        del failed
-        self._sink(trial).append_hyper_parameters(trial.params)
-        self._sinks.pop(trial.path, None)
-
-    def _sink(self, trial: TrialView) -> TensorBoardResults:
-        if trial.path not in self._sinks:
-            self._sinks[trial.path] = TensorBoardResults(Path(trial.path) / "tensorboard")
-        return self._sinks[trial.path]
+    def _sink_of(self, trial: TrialView) -> Sink:
+        return TrialCurves(Path(trial.path) / "tensorboard", trial)
 
 
 class CallbackCaller:
@@ -330,6 +377,11 @@ class CallbackCaller:
                     "config.callbacks(MyCallbacks).)"
                 )
             _check_methods(callback)
+        kinds: Counter[type] = Counter()
+        for callback in callbacks:
+            kinds[type(callback)] += 1
+            if isinstance(callback, FollowingLogger):
+                callback.number = kinds[type(callback)]
         self._states = {
             f"{index}-{type(callback).__name__}": callback
             for index, callback in enumerate(callbacks)

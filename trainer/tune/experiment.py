@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from callbacks.ready_made.result_files import jsonable
+from callbacks.ready_made.rows_file import jsonable
 from trainer.errors import JournalError, TrialError, TuneError
 from trainer.metrics import ResultDict
 from trainer.runtime.engine import Engine

@@ -24,7 +24,7 @@ from callbacks import AnyCallbackError
 from checkpoints import CheckpointError, FileSystem
 from checkpoints.signatures import Signer, signer
 from trainer.errors import JournalError, TrainerError
-from trainer_toolkit.files import remedy
+from trainer_toolkit.files import APPENDING, append_whole, remedy
 from trainer_toolkit.interrupts import signals_deferred
 
 _LOGGER = logging.getLogger(__name__)
@@ -215,20 +215,3 @@ def _entry_of(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # a forger's: its checksum fits
         return None
     return entry if isinstance(entry, dict) else None
-
-
-APPENDING: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-"""How files are opened that grow line by line."""
-
-
-def append_whole(descriptor: int, data: bytes) -> None:
-    """Writes all of the data behind what is in a file; nothing of it with an OSError."""
-    before = os.fstat(descriptor).st_size
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, before)
-        raise

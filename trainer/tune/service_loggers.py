@@ -1,34 +1,30 @@
 """Loggers that send each trial's rows to a service: Weights & Biases, MLflow, trackio.
 
 One run per trial, whose id follows from experiment and trial: a restored experiment goes on with
-the same runs. Services are those of `callbacks.ready_made.tracker_services`; they are talked to on
-a thread, through a queue of limited length. If one hangs or fails, its rows are dropped with one
-warning; tuning never waits for it.
+the same runs. Services are those of `callbacks.ready_made.tracker_services`; they follow the rows
+of trials on a thread. If one hangs or fails, it gets them later; tuning never waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from callbacks.ready_made.result_files import jsonable
-from callbacks.ready_made.result_loggers import BackgroundWriter
+from callbacks.ready_made.followers import Sink
+from callbacks.ready_made.rows_file import jsonable
 from callbacks.ready_made.tracker_services import (
     MLflowService,
     TrackerService,
     TrackioService,
     WandbService,
 )
-from callbacks.ready_made.trackers import numbers_of
-from trainer.tune.callbacks import LoggerCallback, TrialView
-
-_MOST_WAITING: Final = 1000
-_PATIENCE_S: Final = 5.0
+from callbacks.ready_made.trackers import ServiceSink
+from trainer.tune.callbacks import FollowingLogger, TrialView
 
 
-class ServiceLogger(LoggerCallback):
-    """Sends rows to a service on a thread.
+class ServiceLogger(FollowingLogger):
+    """Sends rows to a service, in the background.
 
     Args:
         service: that is talked to; None: `open_run`, `log_row` and `close_run` of a class derived
@@ -36,11 +32,27 @@ class ServiceLogger(LoggerCallback):
     """
 
     def __init__(self, service: TrackerService | None = None) -> None:
+        super().__init__()
         self._service: TrackerService = self if service is None else service
-        self._runs: dict[str, Any] = {}
-        self._writer = BackgroundWriter(
-            lambda action: action(), name=type(self).__name__, max_waiting=_MOST_WAITING
+
+    def _sink_of(self, trial: TrialView) -> Sink:
+        experiment = Path(trial.path).parent.parent.name
+        facts = {
+            "name": trial.trial_name,
+            "experiment": experiment,
+            "folder": trial.path,
+            "params": jsonable(trial.params),
+        }
+        sink = ServiceSink(
+            self._service,
+            facts,
+            trial.path,
+            bookmark=f"{type(self).__name__}-{self.number}.bookmark",
+            run_id=f"{experiment}-{trial.trial_id}",
+            counts_rows=True,
         )
+        sink.later = "Tuner.restore() sends it"
+        return sink
 
     # ---- what a service is
 
@@ -58,52 +70,6 @@ class ServiceLogger(LoggerCallback):
 
     def close_run(self, run: Any, *, failed: bool) -> None:
         """Ends a run."""
-
-    # ---- what is called in the tuner
-
-    def log_trial_start(self, trial: TrialView) -> None:
-        """Begins the trial's run."""
-        path, experiment = trial.path, Path(trial.path).parent.parent.name
-        facts = {
-            "name": trial.trial_name,
-            "experiment": experiment,
-            "folder": path,
-            "params": jsonable(trial.params),
-        }
-        run_id = f"{experiment}-{trial.trial_id}"
-
-        def open_it() -> None:
-            if path not in self._runs:
-                self._runs[path] = self._service.open_run(run_id, facts)
-
-        self._writer.submit(open_it)
-
-    log_trial_restore = log_trial_start
-
-    def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
-        """Sends the numbers of a row."""
-        del iteration
-        path, numbers, step = trial.path, numbers_of(result), trial._trial.num_rows
-        self._of_run(path, lambda run: self._service.log_row(run, numbers, step))
-
-    def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
-        """Ends the trial's run."""
-        path = trial.path
-        self._of_run(path, lambda run: self._service.close_run(run, failed=failed))
-        self._writer.submit(lambda: self._runs.pop(path, None))
-
-    def on_experiment_end(self, **_: Any) -> None:
-        """Waits a few seconds for what is still to be sent."""
-        self._writer.flush(_PATIENCE_S)
-
-    def _of_run(self, path: str, action: Callable[[Any], None]) -> None:
-        """Does something with a run in the thread; nothing if it could not be opened."""
-
-        def do() -> None:
-            if path in self._runs:
-                action(self._runs[path])
-
-        self._writer.submit(do)
 
 
 class WandbLoggerCallback(ServiceLogger):

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from callbacks.ready_made.result_files import jsonable
+from callbacks.ready_made.rows_file import jsonable
 from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.runtime.engine import beat

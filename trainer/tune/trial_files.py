@@ -15,35 +15,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
-import math
-import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from callbacks.ready_made.result_files import jsonable
+from callbacks.ready_made.rows_file import RowsFile, jsonable
 from checkpoints import FileSystem
 from trainer.errors import JournalError, TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import digest_of
 from trainer.tune.journal_entries import MOST
-from trainer.tune.journal_file import APPENDING, append_whole
 from trainer.tune.trial_handler import PENDING, pending_name
 from trainer_toolkit.files import numbered_beside, remedy, replacing
-from trainer_toolkit.interrupts import signals_deferred
 
 ROWS_FILE: Final = "results.jsonl"
 TRIAL_FILE: Final = "trial.json"
 ERROR_FILE: Final = "error.txt"
 _CHECKPOINTS: Final = "checkpoints"
-_TAIL_BYTES: Final = 2**16
-_NOT_FINITE: Final = "_not_finite"
-"""Paths of values that JSON cannot hold, with the values as text."""
-
 _RECOVERY: Final = "recovery-"
 
 
@@ -75,13 +66,16 @@ def checkpoint_folder_name(row_number: int, *, is_recovery: bool = False) -> str
 class TrialFiles:
     """The folder of one trial.
 
+    Attributes:
+        rows_file: its rows; what else shows them follows this file.
+
     Args:
         path: the folder; made by `create`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rows_file = path / ROWS_FILE
+        self.rows_file = RowsFile(path / ROWS_FILE, counts_lines=True)
 
     def create(self) -> None:
         """Makes the folder."""
@@ -92,73 +86,33 @@ class TrialFiles:
     def append_row(self, row: Mapping[str, Any]) -> None:
         """Writes the next row; a JournalError if the file cannot be written."""
         try:
-            with signals_deferred():  # an interrupt leaves no file open, and no part of a row
-                descriptor = os.open(self._rows_file, APPENDING, 0o644)
-                try:
-                    append_whole(descriptor, _line_of_row(row))
-                finally:
-                    os.close(descriptor)
+            self.rows_file.append(row)
         except OSError as error:
-            raise _refused(self._rows_file, error) from error
+            raise _refused(self.rows_file.path, error) from error
 
     def sync_rows(self) -> None:
         """Waits until the rows are on the disk; a JournalError if the disk refuses."""
         try:
-            with self._rows_file.open("rb") as file:
-                os.fsync(file.fileno())
-        except FileNotFoundError:
-            return
+            self.rows_file.sync()
         except OSError as error:
-            raise _refused(self._rows_file, error) from error
+            raise _refused(self.rows_file.path, error) from error
 
     def rows(self) -> Iterator[ResultDict]:
         """All whole rows, in order."""
-        if not self._rows_file.exists():
-            return
-        with self._rows_file.open("rb") as file:
-            for line in file:
-                row = _row_of_line(line)
-                if row is None:
-                    return
-                yield row
+        return map(ResultDict, self.rows_file.rows())
 
     def num_rows(self) -> int:
         """How many whole rows there are."""
-        if not self._rows_file.exists():
-            return 0
-        with self._rows_file.open("rb") as file:
-            return sum(1 for _ in itertools.takewhile(_is_whole, file))
+        return sum(1 for _ in self.rows_file.lines())
 
     def last_row(self) -> ResultDict | None:
         """The newest whole row; None if there is none. Reads the end of the file only."""
-        if not self._rows_file.exists():
-            return None
-        with self._rows_file.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            tail_bytes = _TAIL_BYTES
-            while True:
-                file.seek(max(0, size - tail_bytes))
-                lines = file.read().splitlines(keepends=True)
-                whole = lines if tail_bytes >= size else lines[1:]
-                found = [row for line in whole[-2:] if (row := _row_of_line(line)) is not None]
-                if found or tail_bytes >= size:
-                    return found[-1] if found else None
-                tail_bytes *= 8
+        row = self.rows_file.last_row()
+        return None if row is None else ResultDict(row)
 
     def keep_rows(self, num_rows: int) -> int:
         """Drops the rows behind the first ones, and a torn line; returns how many there are."""
-        if not self._rows_file.exists():
-            return 0
-        size, number = 0, 0
-        with self._rows_file.open("rb") as file:
-            for line in file:
-                if number == num_rows or not _is_whole(line):
-                    break
-                size += len(line)
-                number += 1
-        if size < self._rows_file.stat().st_size:
-            os.truncate(self._rows_file, size)
-        return number
+        return self.rows_file.keep(num_rows)
 
     # ---- checkpoints
 
@@ -225,7 +179,7 @@ class TrialFiles:
             return None
         aside = numbered_beside(self.checkpoints, "-set-aside-")
         aside.mkdir()
-        shutil.copyfile(self._rows_file, aside / ROWS_FILE)
+        shutil.copyfile(self.rows_file.path, aside / ROWS_FILE)
         for path in later:
             path.rename(aside / path.name)
         return aside
@@ -308,48 +262,6 @@ def read_trial_facts(folder: Path) -> dict[str, Any]:
             "folder such as runs/NAME/trials/00003."
         )
     return facts
-
-
-def _line_of_row(row: Mapping[str, Any]) -> bytes:
-    with contextlib.suppress(TypeError, ValueError):
-        return json.dumps(row, allow_nan=False).encode() + b"\n"
-    odd = [(path, repr(value)) for path, value in _not_finite(row, ())]
-    plain = jsonable(row)
-    if odd:
-        plain[_NOT_FINITE] = odd
-    return json.dumps(plain, allow_nan=False).encode() + b"\n"
-
-
-def _is_whole(line: bytes) -> bool:
-    return line[:1] == b"{" and line[-2:] == b"}\n"
-
-
-def _row_of_line(line: bytes) -> ResultDict | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        row = json.loads(line)
-        if not isinstance(row, dict):
-            return None
-        for path, text in row.pop(_NOT_FINITE, ()):
-            place: Any = row
-            for part in path[:-1]:
-                place = place[part]
-            place[path[-1]] = float(text)
-    except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    return ResultDict(row)
-
-
-def _not_finite(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], float]]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _not_finite(entry, (*path, key))
-    elif isinstance(value, list):
-        for index, entry in enumerate(value):
-            yield from _not_finite(entry, (*path, index))
 
 
 def _refused(path: Path, error: OSError) -> JournalError:
