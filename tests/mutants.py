@@ -172,7 +172,7 @@ SHOWN: Final = {
     "trainer/runner_group/sampling.py": Shown("unit/test_runners"),
     "trainer/runner_group/user_calls.py": Shown("unit/test_runners integration/test_group_methods"),
     "trainer/runner_group/plays.py": Shown(
-        "unit/test_runners integration/test_scripted_engine integration/test_evaluation_under_way"
+        "unit/test_runners integration/test_evaluation_modes integration/test_evaluation"
     ),
     "trainer/runtime/inline_engine.py": Shown("unit/test_inline_engine"),
     "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
@@ -925,10 +925,14 @@ MUTANTS: Final[list[Mutant]] = [
     # ---- a whole algorithm
     *_of(
         "trainer/algorithms/restoring.py",
-        ("            algorithm.set_state(CheckedState(before))\n", ""),
-        ("            iterations.clock = clock\n", ""),
-        ("            put_modules_back()\n", ""),
-        ("            for mark in marks:\n                mark()\n", ""),
+        ("        undo(partial(algorithm.set_state, CheckedState(before)))\n", ""),
+        (
+            '        undo(partial(setattr, iterations, "clock", copy.copy(iterations.clock)))\n',
+            "",
+        ),
+        ("        undo(self._modules.mark())\n", ""),
+        ("            undo(mark)\n", "            pass\n"),
+        ("        undo(group.end_calls)\n", ""),
     ),
     *_of(
         "trainer/algorithms/algorithm.py",

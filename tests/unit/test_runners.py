@@ -14,6 +14,8 @@ import pytest
 from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup, SerializationError, TrainerError
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, Weights
+from trainer.modules import ByModule
 from trainer.runner_group.pending import Ask, Pending
 from trainer.runner_group.plays import TicketPlay
 from trainer.runner_group.repair import _is_logged, _rarely_logged
@@ -154,6 +156,20 @@ def test_who_was_replaced_is_told_once_and_only_when_it_is_there() -> None:
 # ---- samples ahead
 
 
+@contextlib.contextmanager
+def interrupted(group: Any) -> Iterator[None]:
+    """The next wait for an answer is interrupted."""
+    arrivals = group._runners._pool._arrivals
+    wait = arrivals.wait
+
+    def interrupt(_: float) -> None:
+        arrivals.wait = wait
+        raise KeyboardInterrupt
+
+    arrivals.wait = interrupt
+    yield
+
+
 def outcome(group: Any) -> bytes:
     sample = group.sample_env_steps(40)
     return encode([group.get_state(), sample.numbers, sample.counts.num_episodes_lost])
@@ -217,14 +233,7 @@ def test_an_interrupt_while_a_sample_ahead_is_waited_for_leaves_nothing_of_it() 
     with group_on() as group:
         before, undo = encode(group.get_state()), group.mark()
         group.begin_sample(40)
-        wait = group._runners._pool._arrivals.wait
-
-        def interrupted(timeout_s: float) -> None:
-            group._runners._pool._arrivals.wait = wait
-            raise KeyboardInterrupt
-
-        group._runners._pool._arrivals.wait = interrupted
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(group), pytest.raises(KeyboardInterrupt):
             group.foreach_env_runner(lambda runner: None)
         assert group._runners.owner is None
         assert encode(group.get_state()) == before
@@ -247,6 +256,47 @@ def test_no_event_tells_of_runners_that_end_with_a_sample_that_nobody_wanted() -
         group._runners.abandon()
         group.sample_env_steps(40)
         assert recreated == [1], "that was wanted"
+
+
+def test_an_event_tells_of_runners_that_end_with_a_sample_that_was_taken() -> None:
+    recreated: list[int] = []
+    with group_on(recreated=recreated) as group:
+        group.begin_sample(40)
+        with interrupted(group), pytest.raises(KeyboardInterrupt):
+            group.sample_env_steps(40)
+        group.sample_env_steps(40)
+        assert recreated == [1, 2]
+
+
+# ---- users' calls
+
+
+def test_calls_of_users_that_are_dropped_are_over_and_others_can_be_made() -> None:
+    with group_on() as group:
+        assert group.foreach_env_runner_async(lambda runner: runner.worker_index) == 2
+        group._runners.abandon()
+        assert group.num_in_flight_async_reqs() == 0
+        assert group.fetch_ready_async_reqs(timeout_seconds=None) == []
+        assert group.foreach_env_runner_async(lambda runner: runner.worker_index) == 2
+        assert sorted(group.fetch_ready_async_reqs(timeout_seconds=None)) == [(1, 1), (2, 2)]
+
+
+def test_an_interrupt_between_two_calls_of_users_leaves_neither(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with group_on() as group:
+        ask = group._runners.ask
+
+        def asks_the_first_only(index: int, call: Ask) -> None:
+            if index == 2:
+                raise KeyboardInterrupt
+            ask(index, call)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(group._runners, "ask", asks_the_first_only)
+            with pytest.raises(KeyboardInterrupt):
+                group.foreach_env_runner_async(lambda runner: None)
+        assert (group.num_in_flight_async_reqs(), group._runners.owner) == (0, None)
 
 
 # ---- owners
@@ -346,3 +396,22 @@ def test_the_runner_of_this_process_is_kept_after_an_error_and_put_back() -> Non
     assert encode(group.get_state()) == before
     group.stop()
     assert group.local_env_runner is None
+
+
+def test_weights_that_did_not_arrive_as_a_whole_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    group: Any = EnvRunnerGroup(config=small_ppo())
+    group.sample_env_steps(40)
+    runner = group.local_env_runner
+    id_, state = group.module_specs.only_id, runner.module.get_state()
+    group.act_with(PolicySnapshot(Weights(ByModule({id_: ModuleWeights(1, state)}))))
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "synchronize", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            group.sample_env_steps(40)
+    assert group.sample_env_steps(40).num_env_steps == 40
+    group.stop()
