@@ -14,7 +14,7 @@ import pytest
 from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup, SerializationError, TrainerError
-from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, Weights
+from trainer.env_runners.messages import Assignment, ModuleWeights, PolicySnapshot, Weights
 from trainer.modules import ByModule
 from trainer.runner_group.pending import Ask, Pending
 from trainer.runner_group.plays import TicketPlay
@@ -364,6 +364,68 @@ def test_a_play_that_cannot_ask_leaves_nothing_in_flight(monkeypatch: pytest.Mon
             group.begin_play(request.assignments)
         assert group._runners.owner is None
         assert group._runners.advance(60.0) == []
+
+
+# ---- plays
+
+
+def play_of(group: Any, num_tickets: int, **options: Any) -> TicketPlay:
+    """A play of single episodes that does not wait for all."""
+    tickets = [Assignment(0, number, num_episodes=1) for number in range(num_tickets)]
+    play: TicketPlay = group.begin_play(tickets, waits_for_all=False, **options)
+    return play
+
+
+def is_late(runner: int, seconds: float, *, call: int = 2) -> ScriptedFault:
+    return ScriptedFault("delay", place=f"env runner {runner}", call=call, seconds=seconds)
+
+
+def test_a_share_that_another_one_has_played_is_not_waited_for() -> None:
+    with group_on(is_late(1, 3600.0)) as group:
+        play = play_of(group, 4)
+        play.finish()
+        assert [index for index, _ in play.replies()] == [2, 2]
+        assert group._runners.advance(0.0) == [], "the first runner was ended"
+        assert not group._runners._pool[1].is_running
+        assert group.end_play(play).counts.num_episodes == 4
+
+
+def test_a_share_is_not_handed_on_again_while_somebody_plays_it() -> None:
+    with group_on(is_late(1, 60.0), *dies(2, 3)) as group:
+        play = play_of(group, 4)
+        play.finish()
+        assert [index for index, _ in play.replies()] == [2, 1]
+        assert play.missing == []
+
+
+def test_the_second_answer_for_a_share_counts_for_nothing() -> None:
+    # The second runner plays the first one's share, and is late itself with the third one's.
+    late = [is_late(1, 30.0), is_late(2, 120.0, call=4), is_late(3, 60.0)]
+    with group_on(*late, num_env_runners=3) as group:
+        play = play_of(group, 6)
+        play.finish()
+        assert [index for index, _ in play.replies()] == [2, 2, 3]
+        assert group._runners._pool[1].is_running, "it has answered"
+
+
+def test_who_is_asked_after_the_end_was_requested_hears_of_it() -> None:
+    config = small_ppo().fault_tolerance(
+        restart_failed_env_runners=False, ignore_env_runner_failures=True
+    )
+    group: Any = EnvRunnerGroup(config=config, num_env_runners=2, engine=FakeEngine(*dies(1, 1)))
+    slots = range(group.num_slots)
+    tickets = [Assignment(0, slot, len(slots), num_env_steps=8) for slot in slots]
+    play = group.begin_play(tickets, steps_per_chunk=(8, 8))
+    own = group._runners._in_flight[2]
+    while len(group.healthy_env_runner_ids()) == 2:
+        play.advance(0.01)
+    play.request_end()
+    while not own.is_over:
+        play.advance(0.01)
+    assert group._runners._in_flight[2].must_end, "it plays the share of the other one now"
+    play.finish()
+    assert [index for index, _ in play.replies()] == [2, 2]
+    group.stop()
 
 
 # ---- the runner of this process
