@@ -276,13 +276,15 @@ def _sequence_of(kind: type[Any], item: Check, length: int | None) -> Check:
     return by_place(f"{a_type(kind)} of {item.expected}", problems)
 
 
-def dict_of(item: Check) -> Check:
-    """A check for dicts with any text keys, whose values pass a check."""
+def dict_of(item: Check, *, length: int | None = None) -> Check:
+    """A check for dicts with any text keys, whose values pass a check; `length` as of `list_of`."""
 
     def problems(value: Any, place: str) -> Iterator[str]:
         if type(value) is not dict:
             yield f"{place or 'it'} is {described(value)}, expected a dict"
             return
+        if length not in (None, len(value)):
+            yield f"{place or 'it'} has {len(value)} items, expected {length}"
         for key, entry in value.items():
             if type(key) is not str:
                 yield f"{place or 'it'} has the key {described(key)}, expected texts"

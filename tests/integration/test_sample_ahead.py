@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callbacks import RLlibCallback
-from checkpoints import encode
+from checkpoints import CheckpointMismatchError, encode
 from tests import league
 from tests.integration.test_scripted_engine import (
     FAULTS,
@@ -403,6 +403,21 @@ def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
         algo.set_state({**state, "sample_ahead": {}})
         trained(algo, 1)
         assert learnt(algo) != expected
+
+
+@pytest.mark.parametrize("part", ["modules", "normalization"])
+@pytest.mark.parametrize("ids", [[], ["default_policy", "other"]])
+def test_what_acts_ahead_must_be_of_the_one_module(part: str, ids: list[str]) -> None:
+    with config().build_algo() as algo:
+        trained(algo, 2)
+        state = algo.get_state()
+        acting = state["sample_ahead"]["acting"]
+        place = acting["weights"] if part == "modules" else acting
+        place[part] = dict.fromkeys(ids, place[part]["default_policy"])
+        before = learnt(algo)
+        with pytest.raises(CheckpointMismatchError, match=f"{part}.* has {len(ids)} items"):
+            algo.set_state(state)
+        assert learnt(algo) == before
 
 
 def restored_by_path(algo: Algorithm, source: Algorithm, folder: Path) -> None:

@@ -4,8 +4,8 @@ It owns the env runners, the learner, the counters and the metrics, and lets dat
 
     env runners → episodes → learner → weights → env runners
 
-What it does is done by its parts: `TrainingIterations`, `Evaluations`, `Inference`; what a
-checkpoint holds of it is in `state`, and what is checked before one is taken in `checkpointing`.
+What it does is done by its parts: `TrainingIterations`, `Evaluations`, `Inference`, `ModuleChanges`
+and `Restoring`; what is checked before a state is taken is in `checkpointing`.
 """
 
 from __future__ import annotations
@@ -641,7 +641,7 @@ class Algorithm(Checkpointable, abc.ABC):
             self._restoring.mark(undo)
             return make()
 
-    def marks_of_parts(self) -> list[Undo]:
+    def _marks_of_parts(self) -> list[Undo]:
         """Marks of parts that a subclass adds and that undo their own changes; to be extended."""
         return []
 
@@ -1201,7 +1201,7 @@ class Algorithm(Checkpointable, abc.ABC):
     # ---- saving
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
-        """The parts of the algorithm, in the order in which they are restored; see `state`."""
+        """The parts of the algorithm, in the order in which they are restored."""
         statistics, ids = self.normalizations, self.learners.ids
         connectors = {
             id_: ConnectorsRecord(one, self.apply_normalization)
@@ -1464,12 +1464,12 @@ class Algorithm(Checkpointable, abc.ABC):
             else:
                 self._restoring.from_path(path, component, allow_code=allow_code)
 
-    def components_that_may_lack(self) -> Collection[str]:
+    def _components_that_may_lack(self) -> Collection[str]:
         """Those that either a checkpoint or the algorithm may lack; to be extended."""
         return ()
 
-    def note_restored(self, found: Collection[str]) -> None:
-        """Hears which components a whole state had that was taken; to be extended."""
+    def _note_restored(self, found: Collection[str]) -> None:
+        """Called when a whole state was taken, with the components it had; to be extended."""
 
     def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
         """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
@@ -1520,13 +1520,13 @@ class Algorithm(Checkpointable, abc.ABC):
             CheckpointMismatchError: a component is unknown, or does not fit; nothing was changed.
         """
         if isinstance(state, CheckedState):  # who checked it undoes it, too
-            self.set_parts(state)
+            self._set_parts(state)
             return
         with self._one_thread.alone("set_state()"):
             self._refuse_in_training_step("set_state")
             self._restoring.from_user(state)
 
-    def set_parts(self, state: State) -> None:
+    def _set_parts(self, state: State) -> None:
         """Gives the parts a state that was checked, and the runners what follows."""
         with signals_deferred():  # an interrupt leaves all of it, or none
             if is_whole(state) and not (self._ahead.is_on and SAMPLE_AHEAD in state):

@@ -76,7 +76,10 @@ _METRICS: Final = fields({"logger": LOGGER_STATE, "episodes": EPISODES_STATE})
 
 
 class CheckedState(dict[str, Any]):
-    """A state that was compared, or is the algorithm's own: `set_state` takes it as it is."""
+    """A state that was compared, or is the algorithm's own: `set_state` takes it as it is.
+
+    A copy that a class of the user's makes of it on its way is compared once more.
+    """
 
 
 def is_whole(state: Any) -> bool:
@@ -89,7 +92,7 @@ _WITH_POSITIONS: Final = ("env_runners", "evaluation")
 
 
 def with_own_positions(state: State) -> State:
-    """The same state, in which whoever has it may change running episodes."""
+    """The same state with running episodes of its own, which may be changed."""
     own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
     return {**state, **own}
 

@@ -305,7 +305,7 @@ class OffPolicyAlgorithm(Algorithm):
             },
         )
 
-    def marks_of_parts(self) -> list[Undo]:
+    def _marks_of_parts(self) -> list[Undo]:
         # A buffer is too large to be copied in every iteration: it undoes its own changes.
         return [buffer.mark() for buffer in self.replay_buffers.values()]
 
@@ -335,13 +335,13 @@ class OffPolicyAlgorithm(Algorithm):
         is_stored = self.config.store_buffer_in_checkpoints
         return {**super()._checkpoint_metadata(), "holds_replay_buffer": is_stored}
 
-    def components_that_may_lack(self) -> list[str]:
+    def _components_that_may_lack(self) -> list[str]:
         # One may be restored that the settings would not save, and one that was not saved may lack.
         ids = self.replay_buffers.ids
         return [_BUFFER] if len(ids) == 1 else [f"{_BUFFER}/{id_}" for id_ in ids]
 
-    def note_restored(self, found: Collection[str]) -> None:
-        if {*self.components_that_may_lack()}.isdisjoint(found):
+    def _note_restored(self, found: Collection[str]) -> None:
+        if {*self._components_that_may_lack()}.isdisjoint(found):
             self.replay_buffers = self._make_buffers({})
             _LOGGER.warning(
                 "The checkpoint holds no replay buffer (store_buffer_in_checkpoints=False when it "
@@ -349,4 +349,4 @@ class OffPolicyAlgorithm(Algorithm):
                 "not go on exactly.",
                 max(1, self.config.num_steps_sampled_before_learning_starts),
             )
-        super().note_restored(found)
+        super()._note_restored(found)

@@ -86,17 +86,17 @@ class _Algorithm(Protocol):
     def get_metadata(self) -> dict[str, Any]: ...
     def facts(self) -> dict[str, Any]: ...
     def adopt_root_seed(self, root_seed: int) -> None: ...
-    def set_parts(self, state: State) -> None:
+    def _set_parts(self, state: State) -> None:
         """Gives the parts a state that was checked; a subclass' own way is not asked."""
 
-    def marks_of_parts(self) -> list[Undo]:
+    def _marks_of_parts(self) -> list[Undo]:
         """Marks of parts that undo their own changes."""
 
-    def components_that_may_lack(self) -> Collection[str]:
+    def _components_that_may_lack(self) -> Collection[str]:
         """Those that either a checkpoint or the algorithm may lack."""
 
-    def note_restored(self, found: Collection[str]) -> None:
-        """Hears which components a whole state had that was taken."""
+    def _note_restored(self, found: Collection[str]) -> None:
+        """Called when a whole state was taken, with the components that it had."""
 
 
 class Restoring:
@@ -139,7 +139,7 @@ class Restoring:
         # What is registered last is undone first, and each of them even if another one raises.
         undo(partial(iterations.note, is_under_way=iterations.is_under_way))
         undo(partial(setattr, iterations, "clock", copy.copy(iterations.clock)))
-        for mark in algorithm.marks_of_parts():
+        for mark in algorithm._marks_of_parts():
             undo(mark)
         undo(self._evaluations.mark())
         undo(group.mark())
@@ -175,7 +175,10 @@ class Restoring:
             self._tell(adopted)
 
     def _adopt_at(self, path: PathLike, *, allow_code: bool) -> Adopted:
-        """Makes the modules that a checkpoint is of; with one agent there is one."""
+        """Makes the modules that a checkpoint is of; with one agent there is one.
+
+        The rest is read and compared when they are there: the parts of modules have room for it.
+        """
         if self._algorithm.env_runner_group.agent_ids is None:
             return Adopted()
         name = MODULES if MODULES in read_manifest(path).components else "config"
@@ -185,19 +188,19 @@ class Restoring:
 
     def _saved_at(self, path: PathLike, component: str | None) -> SavedState:
         """The verified states of a checkpoint of such an algorithm."""
-        algorithm = self._algorithm
-        name, own = type(algorithm).__name__, algorithm.get_metadata()
+        algorithm, own = self._algorithm, self._algorithm.get_metadata()
+        versions = {each: str(own[each]) for each in ("producer_version", "gymnasium")}
 
         def check(manifest: Manifest) -> None:
+            name = type(algorithm).__name__
             check_facts(manifest, algorithm.facts(), component=component, name=name)
 
-        versions = {each: str(own[each]) for each in ("producer_version", "gymnasium")}
         return SavedState.read(algorithm, path, component, check_manifest=check, versions=versions)
 
     def _go_on_from(self, found: Collection[str], *, time_s: float) -> None:
         """What follows when a whole state was taken, which had these components."""
         self._iterations.clock.restore(time_s)
-        self._algorithm.note_restored(found)
+        self._algorithm._note_restored(found)
 
     def _tell(self, adopted: Adopted) -> None:
         algorithm = self._algorithm
@@ -222,7 +225,7 @@ class Restoring:
                     adopted = self._adopt_learnt(own)
                     own = self._ahead.part_of(own)
                 self._check_given(own)
-                self._algorithm.set_parts(own)
+                self._algorithm._set_parts(own)
                 self._modules.complete(adopted)
         except CheckpointError:
             raise
@@ -230,7 +233,7 @@ class Restoring:
             raise misfitting_state(state, error, name=name) from error
 
     def into_new(self, state: State) -> None:
-        """Takes a whole state into an algorithm that was just made; undoes nothing."""
+        """Takes a whole state into an algorithm that was just made, and goes if this raises."""
         algorithm, adopted = self._algorithm, self._adopt_learnt(state)
         found = list(flatten(algorithm, state))
         self._check_names(self._paths(), found, path="the state")
@@ -275,7 +278,7 @@ class Restoring:
                 path,
                 type(algorithm).__name__,
             )
-        may_lack = {ACTORS, ATTRIBUTES, SAMPLE_AHEAD, *algorithm.components_that_may_lack()}
+        may_lack = {ACTORS, ATTRIBUTES, SAMPLE_AHEAD, *algorithm._components_that_may_lack()}
         both = ([name for name in names if name not in may_lack] for names in (expected, found))
         try:
             check_names(algorithm, *both, path=path)

@@ -26,7 +26,13 @@ from trainer.config.validation import check_same_spaces
 from trainer.connectors import Normalization
 from trainer.connectors.encoding import RewardTransform
 from trainer.env_runners import Assignment
-from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, SlotPosition, share_out
+from trainer.env_runners.messages import (
+    ModuleWeights,
+    PolicySnapshot,
+    SlotPosition,
+    Weights,
+    share_out,
+)
 from trainer.errors import EvaluationError, TrainerError
 from trainer.metrics import EpisodeStatistics, MetricsLogger, ResultDict, comparable
 from trainer.metrics.logger import LOGGER_STATE
@@ -445,7 +451,9 @@ def _normalization_like(normalization: Normalization) -> checks.Check:
 
 def _by_id(like_now: ByModule[checks.Check]) -> checks.Check:
     """The check for what belongs to modules; an only one may have another id."""
-    return checks.dict_of(like_now.only) if len(like_now) == 1 else checks.fields(like_now)
+    if len(like_now) == 1:
+        return checks.dict_of(like_now.only, length=1)
+    return checks.fields(like_now)
 
 
 def policy_state(now: PolicySnapshot) -> dict[str, checks.Check]:
@@ -472,21 +480,21 @@ def evaluation_state(now: PolicySnapshot) -> checks.Check:
     """
     of_these = checks.fields({"iteration": checks.COUNT, **policy_state(now)})
     # Of modules that there may not be any more; what does not fit is refused when it is made.
-    of_others = {
-        "iteration": checks.COUNT,
-        "weights": checks.of_type(dict),
-        "normalization": checks.of_type(dict),
-        "table": TABLE_RECORD,
-    }
+    of_others = checks.fields(
+        {
+            "iteration": checks.COUNT,
+            "weights": check_of(Weights),
+            "normalization": checks.dict_of(check_of(Normalization)),
+            "table": TABLE_RECORD,
+        }
+    )
     return checks.fields(
         {
             "evaluator": _EVALUATOR,
             "last": _LAST,
             "reported_at": checks.either(checks.COUNT, checks.NOTHING),
         },
-        optional={
-            "running": checks.either(of_these, checks.fields(of_others)),
-        },
+        optional={"running": checks.either(of_these, of_others)},
     )
 
 

@@ -56,7 +56,7 @@ from trainer_toolkit.plain_classes import check_of, from_plain, to_plain
 _LOGGER = logging.getLogger(__name__)
 
 SUFFIX: Final = ".crash"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _SIGNATURE: Final = "signature"
 _MOST_FILES: Final = 20
 _PLACE: Final = (
