@@ -182,6 +182,10 @@ SHOWN: Final = {
         "contract/test_components integration/test_dqn integration/test_normalization",
         ("PPO", "DQN"),
     ),
+    "trainer/algorithms/restoring.py": Shown(
+        "integration/test_undone_iterations integration/test_given_states contract/test_components",
+        ("PPO", "DQN"),
+    ),
     "trainer/algorithms/on_and_off_policy.py": Shown("integration/test_dqn"),
     "trainer/learners/learner_group.py": Shown("unit/test_learner_group"),
     "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
@@ -932,7 +936,6 @@ MUTANTS: Final[list[Mutant]] = [
         ),
         ("        undo(self._modules.mark())\n", ""),
         ("            undo(mark)\n", "            pass\n"),
-        ("        undo(group.end_calls)\n", ""),
     ),
     *_of(
         "trainer/algorithms/algorithm.py",
