@@ -220,12 +220,12 @@ def test_only_engines_and_actors_deal_with_processes() -> None:
 )
 def test_a_room_that_deals_with_processes_is_found(tmp_path: Path, text: str) -> None:
     files = {
-        "trainer/runner_group/asking.py": text,
+        "trainer/runner_group/runners.py": text,
         "trainer/actors/handles.py": text,
         "trainer/runtime/local_engine.py": "",
     }
     problems = engine_problems(made_tree(tmp_path, files))
-    assert [place.split(" -> ")[0] for place in problems] == ["trainer.runner_group.asking"]
+    assert [place.split(" -> ")[0] for place in problems] == ["trainer.runner_group.runners"]
 
 
 def test_rooms_import_lower_ranks_only() -> None:

@@ -20,6 +20,7 @@ from trainer.runner_group.records import RunnerRecord, RunnerRecords
 from trainer.runner_group.runners import Runners
 from trainer.runner_group.sampling import GroupSample
 from trainer.runtime.restart_policy import Attempts
+from trainer_toolkit.undo import undone_on_error
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.1
@@ -110,22 +111,18 @@ class TicketPlay:
             tickets = tickets[: sum(records.by_index[index].spec.num_envs for index in indices)]
         shares = [tuple(tickets[number :: len(indices)]) for number in range(len(indices))]
         self._waiting.extend(_Share(share) for share in shares if share)
-        try:
+        with undone_on_error() as undo:
+            undo(self._end)
             self._hand_out()
-        except BaseException:
-            self._end()
-            raise
 
     # ---- playing
 
     def finish(self) -> None:
         """Waits until it is over; an interrupt ends it."""
-        try:
+        with undone_on_error() as undo:
+            undo(self._end)
             while not self.advance(_LOOK_EVERY_S):
                 pass
-        except BaseException:
-            self._end()
-            raise
 
     def advance(self, timeout_s: float = 0.0) -> bool:
         """Takes the answers that are there and hands out what is left to play.
@@ -135,15 +132,13 @@ class TicketPlay:
         """
         if self._is_over or self.is_abandoned:
             return True
-        try:
+        with undone_on_error() as undo:
+            undo(self._end)
             for pending in self._runners.advance(timeout_s):
                 self._over.append(pending)
                 self._take(pending)
             self._drop_who_does_not_end()
             self._hand_out()
-        except BaseException:
-            self._end()
-            raise
         if self._waiting or any(not share.is_done for share in self._hands.values()):
             return False
         if self._hands:

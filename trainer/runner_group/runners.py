@@ -159,7 +159,9 @@ class Runners:
             )
         if self.owner is not None:
             self.finish()
-        if self._in_flight:  # nothing, unless an interrupt came between two calls
+        # Nothing, unless an interrupt came between two calls, or a play ended while a runner that
+        # it needs no more was made again.
+        if self._in_flight:
             self.drop()
         if self._records.is_remote:
             self._pool.kill_busy()  # likewise, unless a second one has cut `drop` short
