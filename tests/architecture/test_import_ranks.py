@@ -82,7 +82,7 @@ ENGINE_EXCEPTIONS: Final = {
     "trainer.cli.seeds -> subprocess": (
         "every seed is a run of the command line of its own, which has its own engine"
     ),
-    "trainer.runner_group.rounds -> trainer.runtime.process_start": (
+    "trainer.runner_group.repair -> trainer.runtime.process_start": (
         "messages about lost runners name files that hide modules from new processes"
     ),
 }
