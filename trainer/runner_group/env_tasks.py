@@ -92,7 +92,7 @@ def _check_plain(tasks: Sequence[Any], where: str) -> None:
 
 
 def require_that_it_travels(thing: Any, *, name: str, undone: str) -> None:
-    """Refuses what cannot be sent before it is: a failing call ends all others under way."""
+    """Refuses what cannot be sent before it is: a failing call ends all others in flight."""
     try:
         pack_object(thing, name=name)
     except PackingError as error:
